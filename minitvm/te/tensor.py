@@ -1,0 +1,326 @@
+"""Tensor expressions: what to compute, apart from how.
+
+    A = te.placeholder((n, k), name="A")
+    B = te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    C = te.compute((n, m), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r), name="C")
+
+    Tensor  = output `index` of an operation: shape, dtype; `T[i, j]` reads it
+    Operation = Placeholder(name, shape, dtype)
+              | Compute(name, axis: IterVar*, reduce_axis: IterVar*, bodies: Expr*, tag, attrs, origin)
+    IterVar = var, start, extent, kind: spatial | reduce
+
+Expressions are tir's, with `Read` for elements of tensors and `Reduce` as the root of a body.
+Names, argument order and meaning are those of TVM's `te`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minitvm import dtypes
+from minitvm.origin import NOWHERE, Origin, here
+from minitvm.tir import ir
+from minitvm.tir.ir import Const, Expr, ExprLike, Read, Reduce, Reducer, Var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterVar:
+    """A variable that runs over [start, start + extent): an axis. Equal by identity."""
+
+    var: Var
+    start: Expr
+    extent: Expr
+    kind: str = "spatial"
+
+    @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return self.var.name
+
+    def __repr__(self) -> str:
+        return self.var.name
+
+    def _as_expr(self) -> Expr:
+        return self.var
+
+    # An axis stands for its variable in expressions.
+    def __add__(self, other: Any) -> Expr:
+        return self.var + as_expr(other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return as_expr(other) + self.var
+
+    def __sub__(self, other: Any) -> Expr:
+        return self.var - as_expr(other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return as_expr(other) - self.var
+
+    def __mul__(self, other: Any) -> Expr:
+        return self.var * as_expr(other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return as_expr(other) * self.var
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return self.var // as_expr(other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return self.var % as_expr(other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return self.var < as_expr(other)
+
+    def __le__(self, other: Any) -> Expr:
+        return self.var <= as_expr(other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return self.var > as_expr(other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return self.var >= as_expr(other)
+
+
+def as_expr(value: Any, like: str = ir.INDEX) -> Expr:
+    """An index, axis, number or rank-0 tensor as an expression."""
+    if isinstance(value, IterVar):
+        return value.var
+    if isinstance(value, Tensor):
+        return value[()]
+    return ir.convert(value, like)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placeholder:
+    """An input."""
+
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: str
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """For every point of `axis`, the value of each body: one output tensor a body.
+
+    Each body is a plain expression, or all of them are `Reduce` of the same reduction.
+    """
+
+    name: str
+    axis: tuple[IterVar, ...]
+    reduce_axis: tuple[IterVar, ...]
+    bodies: tuple[Expr, ...]
+    tag: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that the bodies read, each once, in order of first use."""
+        found: dict[tuple[int, int], Tensor] = {}
+        for body in self.bodies:
+            for node in ir.walk(body):
+                if isinstance(node, Read):
+                    tensor: Tensor = node.tensor
+                    found.setdefault((id(tensor.op), tensor.index), tensor)
+        return tuple(found.values())
+
+
+Operation = Placeholder | Compute
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Output `index` of an operation. Equal when the operation is the same object and index equal."""
+
+    op: Operation
+    index: int
+    shape: tuple[Expr, ...]
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """The name of the operation, with the index where it has several outputs."""
+        single = isinstance(self.op, Placeholder) or len(self.op.bodies) == 1
+        return self.op.name if single else f"{self.op.name}_{self.index}"
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """The spatial axes of the operation that computes it."""
+        return self.op.axis if isinstance(self.op, Compute) else ()
+
+    def extents(self) -> tuple[int, ...]:
+        """The shape as integers; raises `ValueError` if it is symbolic."""
+        if not all(isinstance(extent, Const) for extent in self.shape):
+            raise ValueError(f"the shape of {self.name} is symbolic: {self.shape}")
+        return tuple(int(extent.value) for extent in self.shape)  # type: ignore[attr-defined]
+
+    def __getitem__(self, indices: Any) -> Expr:
+        if not isinstance(indices, tuple):
+            indices = (indices,)
+        if len(indices) != len(self.shape):
+            raise TypeError(
+                f"{self.name} has {len(self.shape)} dimensions but is read with {len(indices)} indices"
+            )
+        return Read(self, tuple(as_expr(index) for index in indices))
+
+    def __call__(self, *indices: Any) -> Expr:
+        return self[indices]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, {tuple(self.shape)}, {self.dtype})"
+
+
+def placeholder(shape: Sequence[ExprLike], dtype: str = "float32", name: str = "placeholder") -> Tensor:
+    """An input tensor."""
+    dtypes.split(dtype)
+    extents = tuple(as_expr(extent) for extent in shape)
+    return Tensor(Placeholder(name, extents, dtype), 0, extents, dtype)
+
+
+def reduce_axis(domain: tuple[ExprLike, ExprLike], name: str = "r") -> IterVar:
+    """A reduction axis over [domain[0], domain[1])."""
+    low, high = as_expr(domain[0]), as_expr(domain[1])
+    return IterVar(Var(name, low.dtype), low, high - low, "reduce")
+
+
+def compute(
+    shape: Sequence[ExprLike],
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    attrs: Mapping[str, Any] | None = None,
+    origin: Origin = NOWHERE,
+) -> Any:
+    """The tensor whose element at (i, j, ...) is `fcompute(i, j, ...)`; a tuple of tensors where
+    that gives a tuple (all of one shape)."""
+    extents = tuple(as_expr(extent) for extent in shape)
+    names = _argument_names(fcompute, len(extents))
+    axes = tuple(
+        IterVar(Var(axis_name, extent.dtype), Const(0, extent.dtype), extent)
+        for axis_name, extent in zip(names, extents, strict=True)
+    )
+    value = fcompute(*(axis.var for axis in axes))
+    bodies = tuple(as_expr(body, "float32") for body in (value if isinstance(value, tuple) else (value,)))
+    reduces = [body for body in bodies if isinstance(body, Reduce)]
+    if reduces and len(reduces) != len(bodies):
+        raise TypeError(f"{name}: a compute is a reduction in all of its outputs, or in none")
+    for body in bodies:
+        _check_reduce_is_root(body, name)
+    reduction = reduces[0].axes if reduces else ()
+    op = Compute(name, axes, reduction, bodies, tag, dict(attrs or {}), origin or here(2))
+    tensors = tuple(Tensor(op, index, extents, body.dtype) for index, body in enumerate(bodies))
+    return tensors if isinstance(value, tuple) else tensors[0]
+
+
+def _argument_names(fcompute: Callable[..., Any], count: int) -> list[str]:
+    code = getattr(fcompute, "__code__", None)
+    if code is None or code.co_flags & 0x04 or code.co_argcount != count:
+        if code is not None and not code.co_flags & 0x04 and code.co_argcount != count:
+            raise TypeError(f"the function takes {code.co_argcount} indices; the shape has {count}")
+        return [f"i{position}" for position in range(count)]
+    return list(code.co_varnames[:count])
+
+
+def _check_reduce_is_root(body: Expr, name: str) -> None:
+    for node in ir.walk(body):
+        if isinstance(node, Reduce) and node is not body:
+            raise TypeError(
+                f"{name}: a reduction must be the whole value of a compute; give the reduction a "
+                f"compute of its own and read it from here"
+            )
+
+
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """A reducer from `fcombine(x, y)` and `fidentity(dtype)`, as in TVM; with tuples for both, a
+    tuple reducer such as argmax: `fcombine((i, x), (j, y))`, `fidentity(dtype_i, dtype_x)`."""
+
+    def combine(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        result = fcombine(left[0], right[0]) if len(left) == 1 else fcombine(left, right)
+        return tuple(result) if isinstance(result, tuple) else (result,)
+
+    def identity(element_dtypes: tuple[str, ...]) -> tuple[Expr, ...]:
+        result = fidentity(*element_dtypes)
+        values = result if isinstance(result, tuple) else (result,)
+        return tuple(as_expr(value, dtype) for value, dtype in zip(values, element_dtypes, strict=True))
+
+    return _reduction(Reducer(name, combine, identity))
+
+
+def _reduction(reducer: Reducer) -> Callable[..., Any]:
+    def reduce(expr: Any, axis: IterVar | Sequence[IterVar], where: Expr | None = None) -> Any:
+        axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+        if not axes or any(item.kind != "reduce" for item in axes):
+            raise TypeError(f"{reducer.name} reduces over axes made by te.reduce_axis, not {axes}")
+        sources = tuple(as_expr(item) for item in (expr if isinstance(expr, tuple) else (expr,)))
+        results = tuple(
+            Reduce(reducer, sources, axes, index, where) for index in range(len(sources))
+        )
+        return results if isinstance(expr, tuple) else results[0]
+
+    reduce.__name__ = reducer.name
+    reduce.__doc__ = f"The {reducer.name} of `expr` over reduction axes, where `where` holds."
+    return reduce
+
+
+def min_value(dtype: str) -> Expr:
+    """The least value of a dtype (minus infinity for floats)."""
+    if dtypes.is_float(dtype):
+        return ir.convert(float("-inf"), dtype)
+    return ir.convert(dtypes.integer_range(dtype)[0], dtype)
+
+
+def max_value(dtype: str) -> Expr:
+    """The greatest value of a dtype (infinity for floats)."""
+    if dtypes.is_float(dtype):
+        return ir.convert(float("inf"), dtype)
+    return ir.convert(dtypes.integer_range(dtype)[1], dtype)
+
+
+sum = comm_reducer(lambda x, y: x + y, lambda dtype: ir.convert(0, dtype), name="sum")
+prod = comm_reducer(lambda x, y: x * y, lambda dtype: ir.convert(1, dtype), name="prod")
+max = comm_reducer(ir.maximum, min_value, name="max")
+min = comm_reducer(ir.minimum, max_value, name="min")
+
+
+def _unary(name: str) -> Callable[[Any], Expr]:
+    def apply(x: Any) -> Expr:
+        value = as_expr(x, "float32")
+        return ir.Call(name, (value,), value.dtype)
+
+    apply.__name__ = name
+    apply.__doc__ = f"The intrinsic `{name}`; see `tir.intrinsics`."
+    return apply
+
+
+exp, log, sqrt, rsqrt = _unary("exp"), _unary("log"), _unary("sqrt"), _unary("rsqrt")
+tanh, sigmoid, erf = _unary("tanh"), _unary("sigmoid"), _unary("erf")
+sin, cos, floor, ceil = _unary("sin"), _unary("cos"), _unary("floor"), _unary("ceil")
+trunc, round, abs = _unary("trunc"), _unary("round"), _unary("abs")
+
+
+def power(x: Any, y: Any) -> Expr:
+    """x to the power y, both of one float dtype."""
+    base = as_expr(x, "float32")
+    return ir.Call("pow", (base, as_expr(y, base.dtype)), base.dtype)
+
+
+if_then_else = ir.if_then_else
+select = ir.select
+all = ir.conjunction
+any = ir.disjunction
