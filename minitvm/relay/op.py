@@ -78,11 +78,11 @@ class Op:
         """The result type; raises `TypeInferenceError` through `self.fail` for ill-typed calls."""
         raise NotImplementedError(f"{self.name} has no type rule")
 
-    def evaluate(self, *values: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+    def evaluate(self, *values: Any) -> np.ndarray | tuple[np.ndarray, ...]:
         """The result in numpy, dtype and shape as `infer` says."""
         raise NotImplementedError(f"{self.name} has no numpy meaning")
 
-    def compute(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def compute(self, *inputs: Any) -> Tensor | tuple[Tensor, ...]:
         """The result as te tensors."""
         raise NotImplementedError(f"{self.name} has no te computation")
 
@@ -91,7 +91,7 @@ class Op:
         the kernel's last tensor (the same one, or what was fused behind it)."""
         raise NotImplementedError(f"{self.name} has no schedule of its own")
 
-    def legalize(self, emit: Emit, *arguments: Atom) -> Atom | None:
+    def legalize(self, emit: Emit, *arguments: Any) -> Atom | None:
         """Emits simpler operators and gives their result; None where the operator stays."""
         return None
 
