@@ -358,6 +358,20 @@ def use_counts(block: Block) -> dict[Var, int]:
     return counts
 
 
+def free_variables(function: Function) -> tuple[Var, ...]:
+    """The variables a function uses and does not bind, in order of first use."""
+    bound = set(function.params)
+    used: dict[Var, None] = {}
+    for binding in walk_bindings(function.body):
+        bound.add(binding.var)
+        if isinstance(binding.value, Function):
+            bound.update(binding.value.params)
+    for var in use_counts(function.body):
+        if var not in bound:
+            used[var] = None
+    return tuple(used)
+
+
 def tensor_type(atom: Atom) -> TensorType:
     """The type of an atom that must be a tensor; raises `TypeError` otherwise."""
     found = atom.type
