@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -60,8 +62,24 @@ def parse_origin(text: str) -> Origin:
     return origin(*names)
 
 
+_SCOPE: ContextVar[Origin] = ContextVar("origin_scope", default=NOWHERE)
+
+
+@contextmanager
+def origin_scope(scope: Origin) -> Iterator[None]:
+    """Code built inside gets this origin from `here`."""
+    token = _SCOPE.set(scope)
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
 def here(depth: int = 1) -> Origin:
-    """The caller's place in a Python program, for code built by hand: `("script.py:12",)`."""
+    """The origin of the enclosing `origin_scope`; without one, the caller's place in a Python
+    program, for code built by hand: `("script.py:12",)`."""
+    if scope := _SCOPE.get():
+        return scope
     frame = sys._getframe(depth)
     while frame.f_back is not None and "/minitvm/" in frame.f_code.co_filename.replace("\\", "/"):
         frame = frame.f_back
