@@ -152,7 +152,7 @@ class Interpreter:
 def apply_operator(op: Op, inputs: Sequence[Result], origin: Origin) -> Result:
     """An operator on arrays, errors of numpy reported with the operator and where it comes from."""
     try:
-        result = op.evaluate(*inputs)  # type: ignore[arg-type]
+        result = op.evaluate(*inputs)
     except MinitvmError:
         raise
     except (ValueError, TypeError, IndexError, ArithmeticError) as error:
