@@ -1,0 +1,17 @@
+"""The passes over relay modules, one a file. `driver.py` holds their order."""
+
+from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
+from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subexpr
+from minitvm.relay.passes.fold_constant import fold_constant
+from minitvm.relay.passes.fuse_ops import fuse_ops
+from minitvm.relay.passes.infer_type import infer_type
+from minitvm.relay.passes.legalize import legalize
+
+__all__ = [
+    "dead_code_elimination",
+    "eliminate_common_subexpr",
+    "fold_constant",
+    "fuse_ops",
+    "infer_type",
+    "legalize",
+]

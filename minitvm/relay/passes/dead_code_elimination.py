@@ -1,0 +1,105 @@
+"""Relay -> relay without bindings whose value nothing needs. Relay has no effects, so what is not
+used need not be computed."""
+
+from __future__ import annotations
+
+from minitvm.relay.ir import (
+    Atom,
+    Binding,
+    Block,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Value,
+    Var,
+    atoms,
+    walk_bindings,
+)
+from minitvm.transform import make_pass
+
+
+@make_pass("DeadCodeElimination")
+def dead_code_elimination(module: Module) -> Module:
+    """Drops unused bindings, in nested blocks too, and the functions that `main` cannot reach.
+
+    Before:
+
+        def main(x: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
+            v0 = negative(x)  #: "a"
+            v1 = abs(x)  #: "b"
+            return v0
+
+    After:
+
+        def main(x: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
+            v0 = negative(x)  #: "a"
+            return v0
+    """
+    for name, function in module.functions.items():
+        module = module.with_function(name, without_dead_code(function))
+    return _without_unreachable_functions(module)
+
+
+def without_dead_code(function: Function) -> Function:
+    """The function without the bindings that its result does not need."""
+    return function.with_body(_live_block(function.body, set()))
+
+
+def _live_block(block: Block, live: set[Var]) -> Block:
+    """The block's live bindings; adds the variables that they use to `live`. Backwards, so that
+    all uses of a variable are seen before its binding."""
+    if isinstance(block.result, Var):
+        live.add(block.result)
+    kept: list[Binding] = []
+    for binding in reversed(block.bindings):
+        if binding.var in live:
+            value = _live_value(binding.value, live)
+            same = value is binding.value
+            kept.append(binding if same else Binding(binding.var, value, binding.origin))
+    kept.reverse()
+    if len(kept) == len(block.bindings) and all(
+        new is old for new, old in zip(kept, block.bindings, strict=True)
+    ):
+        return block
+    return Block(tuple(kept), block.result)
+
+
+def _live_value(value: Value, live: set[Var]) -> Value:
+    live.update(atom for atom in atoms(value) if isinstance(atom, Var))
+    match value:
+        case If(condition, then_block, else_block):
+            then_live, else_live = _live_block(then_block, live), _live_block(else_block, live)
+            same = then_live is then_block and else_live is else_block
+            return value if same else If(condition, then_live, else_live)
+        case Function(_, body):
+            return value.with_body(_live_block(body, live))
+        case _:
+            return value
+
+
+def _without_unreachable_functions(module: Module) -> Module:
+    if "main" not in module.functions:
+        return module
+    reached = {"main"}
+    waiting = ["main"]
+    while waiting:
+        for atom in _all_atoms(module.functions[waiting.pop()].body):
+            if isinstance(atom, GlobalVar) and atom.name not in reached:
+                reached.add(atom.name)
+                waiting.append(atom.name)
+    if len(reached) == len(module.functions):
+        return module
+    return Module({name: f for name, f in module.functions.items() if name in reached})
+
+
+def _all_atoms(block: Block) -> list[Atom]:
+    found: list[Atom] = [block.result]
+    for binding in walk_bindings(block):
+        found.extend(atoms(binding.value))
+        match binding.value:
+            case If(_, then_block, else_block):
+                found.extend((then_block.result, else_block.result))
+            case Function(_, body):
+                found.append(body.result)
+    return found

@@ -1,0 +1,371 @@
+"""Relay -> `main` that only calls kernels, and the kernels: primitive functions of fused operators.
+
+`partition` says which operators share a kernel. Here a block becomes a dataflow graph for it, and
+its groups become module-level functions with the attribute `primitive`:
+
+- parameters are what the group reads: variables, and constants of more than one element, which
+  `main` passes. Constants of one element stay inside, where they become immediates;
+- equal groups share one function, whose bindings have the origins of all of them; each call in
+  `main` has its own;
+- a function that only gives its argument another shape is marked `reshape_only`: planning memory
+  makes a view of it;
+- tuples, fields of tuples from elsewhere, branches and calls of functions stay in `main`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from minitvm.origin import Origin, merge_all
+from minitvm.relay.build import BlockBuilder, rebuild_function
+from minitvm.relay.infer import atom_type
+from minitvm.relay.ir import (
+    Atom,
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Tuple,
+    TupleGetItem,
+    Value,
+    Var,
+    atoms,
+    blocks,
+    use_counts,
+)
+from minitvm.relay.op import Op, Pattern
+from minitvm.relay.passes.eliminate_common_subexpr import atom_key
+from minitvm.relay.passes.partition import Node, Partition
+from minitvm.remarks import remark
+from minitvm.transform import PassContext, make_pass
+
+DEFAULT_MAX_DEPTH = 64
+"""The most operators in a kernel, unless the option `relay.fuse_max_depth` says otherwise."""
+
+VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
+"""Operators whose result has the elements of the first argument in the same order."""
+
+LAYOUT_CHANGES = frozenset({"layout_transform"})
+"""Operators that only level 4 fuses with others."""
+
+NAMED_OPERATORS = 6
+"""How many operators the name of a kernel spells out."""
+
+
+@make_pass("FuseOps")
+def fuse_ops(module: Module) -> Module:
+    """Makes kernels of the operators of a module. The optimisation level says how: 0 one operator
+    each, 1 phase 0, 2 phases 0 and 1, 3 all phases of `partition`, 4 also across layout changes.
+
+    Before:
+
+        def main(x: Tensor((2, 3), "float32"), y: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+            v0 = add(x, y)  #: "a"
+            v1 = abs(v0)  #: "b"
+            return v1
+
+    After:
+
+        def main(x: Tensor((2, 3), "float32"), y: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+            v1 = fused_add_abs(x, y)  #: "a", "b"
+            return v1
+
+        @attributes(primitive=True)
+        def fused_add_abs(p0: Tensor((2, 3), "float32"), p1: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+            v0 = add(p0, p1)  #: "a"
+            v1 = abs(v0)  #: "b"
+            return v1
+    """
+    context = PassContext.current()
+    limit = int(context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH))
+    return fuse(module, context.opt_level, limit)
+
+
+def fuse(module: Module, level: int, max_depth: int = DEFAULT_MAX_DEPTH) -> Module:
+    """`fuse_ops` at a level of its own, with at most `max_depth` operators in a kernel."""
+    kernels = _Kernels(taken=set(module.functions))
+    for name, function in module.functions.items():
+        if not function.is_primitive:
+            direct = rebuild_function(function, _forward)
+            body = _Fuser(kernels, level, max_depth).fuse_block(direct.body)
+            if body is not direct.body:
+                module = module.with_function(name, direct.with_body(body))
+    made = kernels.finished()
+    return Module({**module.functions, **made}) if made else module
+
+
+def _forward(builder: BlockBuilder, binding: Binding) -> Value | None:
+    """Reads through aliases and through fields of tuples built here."""
+    match binding.value:
+        case Var() | Constant() | GlobalVar() as atom:
+            return atom
+        case TupleGetItem(source, index) if isinstance(made := builder.value_of(source), Tuple):
+            return made.fields[index]
+    return None
+
+
+# --- a block as a dataflow graph ----------------------------------------------------------------
+
+
+def dataflow(block: Block, level: int) -> tuple[list[Binding], list[Node]]:
+    """The bindings that are operations, and a node for each."""
+    operations: list[Binding] = []
+    nodes: list[Node] = []
+    index_of: dict[Var, int] = {}
+    for binding in block.bindings:
+        value = binding.value
+        node = _node(value, index_of, level)
+        for position, atom in enumerate(_reads(value)):
+            source = index_of.get(atom) if isinstance(atom, Var) else None
+            if source is None:
+                continue
+            if node is None:
+                nodes[source].escapes = True
+            else:
+                edge = _edge_pattern(node.pattern, value, position, binding.var)
+                nodes[source].users.append((len(nodes), edge))
+        if node is not None:
+            index_of[binding.var] = len(nodes)
+            nodes.append(node)
+            operations.append(binding)
+    if isinstance(block.result, Var) and block.result in index_of:
+        nodes[index_of[block.result]].escapes = True
+    return operations, nodes
+
+
+def _node(value: Value, index_of: dict[Var, int], level: int) -> Node | None:
+    match value:
+        case Call(Op() as op, _):
+            if op.name in LAYOUT_CHANGES and level < 4:
+                return Node(Pattern.OPAQUE)
+            return Node(op.pattern, op.arity is None and op.pattern == Pattern.INJECTIVE)
+        case TupleGetItem(Var() as source, _) if source in index_of:
+            return Node(Pattern.INJECTIVE)
+        case _:
+            return None
+
+
+def _reads(value: Value) -> Sequence[Atom]:
+    if nested := blocks(value):
+        return (*atoms(value), *(var for block in nested for var in use_counts(block)))
+    return atoms(value)[1:] if _is_function_call(value) else atoms(value)
+
+
+def _is_function_call(value: Value) -> bool:
+    return isinstance(value, Call) and isinstance(value.callee, GlobalVar)
+
+
+def _edge_pattern(pattern: Pattern, value: Value, position: int, result: Var) -> Pattern:
+    """How an operation reads an argument: one that broadcasts reads those of its own shape
+    elementwise, and the others by broadcast."""
+    if pattern > Pattern.BROADCAST:
+        return pattern
+    given = getattr(atoms(value)[position].type, "shape", None)
+    same = given == getattr(result.type, "shape", None)
+    return Pattern.ELEMWISE if same else Pattern.BROADCAST
+
+
+# --- blocks -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Fuser:
+    """Rewrites blocks in terms of kernels."""
+
+    kernels: _Kernels
+    level: int
+    limit: int
+
+    def fuse_block(self, block: Block) -> Block:
+        """The block, with each group of operations replaced by a call at its last member."""
+        operations, nodes = dataflow(block, self.level)
+        partition = Partition(nodes, self.level, self.limit)
+        self._remark(partition, operations)
+        calls = self._calls(operations, partition)
+        bindings: list[Binding] = []
+        for binding in block.bindings:
+            if binding.var not in calls:
+                bindings.append(self._nested(binding))
+            elif (call := calls[binding.var]) is not None:
+                bindings.append(call)
+        if all(a is b for a, b in zip(bindings, block.bindings)) and not calls:
+            return block
+        return Block(tuple(bindings), block.result)
+
+    def _calls(
+        self, operations: list[Binding], partition: Partition
+    ) -> dict[Var, Binding | None]:
+        """For each operation that goes into a kernel, None, or the call that replaces it."""
+        calls: dict[Var, Binding | None] = {}
+        for members in partition.groups().values():
+            group = _without_foreign_fields([operations[member] for member in members])
+            if group:
+                calls.update((binding.var, None) for binding in group)
+                calls[group[-1].var] = self.kernels.call(group)
+        return calls
+
+    def _nested(self, binding: Binding) -> Binding:
+        match binding.value:
+            case If(condition, then_block, else_block):
+                then_fused, else_fused = self.fuse_block(then_block), self.fuse_block(else_block)
+                if then_fused is then_block and else_fused is else_block:
+                    return binding
+                return Binding(binding.var, If(condition, then_fused, else_fused), binding.origin)
+            case Function(_, body):
+                value = binding.value.with_body(self.fuse_block(body))
+                same = value is binding.value
+                return binding if same else Binding(binding.var, value, binding.origin)
+            case _:
+                return binding
+
+    def _remark(self, partition: Partition, operations: list[Binding]) -> None:
+        seen: set[tuple[int, int]] = set()
+        for refusal in partition.refusals:
+            pair = (refusal.node, refusal.dominator)
+            if pair not in seen:
+                seen.add(pair)
+                source, end = operations[refusal.node], operations[refusal.dominator]
+                reason = (
+                    f"{source.var.name} is not fused into {end.var.name}: the kernel would hold "
+                    f"more than {self.limit} operators (relay.fuse_max_depth)"
+                )
+                remark("FuseOps", reason, source.origin)
+
+
+def _without_foreign_fields(group: list[Binding]) -> list[Binding]:
+    """The group without fields of tuples from elsewhere, which `main` takes: kernels read tensors."""
+    inside = {binding.var for binding in group}
+    return [
+        binding
+        for binding in group
+        if not isinstance(binding.value, TupleGetItem) or binding.value.tuple in inside
+    ]
+
+
+# --- kernels ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """A kernel being collected: its function, and the origins of each binding in each use."""
+
+    name: str
+    function: Function
+    origins: list[list[Origin]]
+
+    def finished(self) -> Function:
+        """The function, its bindings with the origins of all uses."""
+        body = self.function.body
+        bindings = tuple(
+            Binding(binding.var, binding.value, merge_all(origins))
+            for binding, origins in zip(body.bindings, self.origins, strict=True)
+        )
+        return self.function.with_body(Block(bindings, body.result))
+
+
+@dataclass(slots=True)
+class _Kernels:
+    """The kernels so far, by structure, and the names of functions."""
+
+    taken: set[str]
+    by_key: dict[Hashable, _Kernel] = field(default_factory=dict)
+
+    def call(self, group: list[Binding]) -> Binding:
+        """A call of the kernel that computes a group; made unless an equal one exists."""
+        function, arguments = extract(group)
+        key = _key(function)
+        kernel = self.by_key.get(key)
+        if kernel is None:
+            name = self._new_name(group)
+            kernel = self.by_key[key] = _Kernel(name, function, [[] for _ in group])
+        for origins, binding in zip(kernel.origins, group, strict=True):
+            origins.append(binding.origin)
+        callee = GlobalVar(kernel.name, kernel.function.type)
+        source = merge_all(binding.origin for binding in group)
+        return Binding(group[-1].var, Call(callee, arguments), source)
+
+    def finished(self) -> dict[str, Function]:
+        """The functions by name, in the order of their first use."""
+        return {kernel.name: kernel.finished() for kernel in self.by_key.values()}
+
+    def _new_name(self, group: list[Binding]) -> str:
+        base = name = kernel_name(group)
+        count = 0
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.taken.add(name)
+        return name
+
+
+def _key(function: Function) -> Hashable:
+    """Equal keys, equal functions; names and origins don't count."""
+    number = {var: index for index, var in enumerate(function.params)}
+    parts: list[Hashable] = [tuple(param.type for param in function.params)]
+    for binding in function.body.bindings:
+        value = binding.value
+        callee = value.callee if isinstance(value, Call) else value
+        reads = (number[a] if isinstance(a, Var) else atom_key(a) for a in atoms(value))
+        parts.append((type(callee), repr(callee), *reads))
+        number[binding.var] = len(number)
+    return tuple(parts)
+
+
+def kernel_name(group: list[Binding]) -> str:
+    """`fused_` and the operators: `fused_nn_conv2d_add_clip`; the first ones of a long group."""
+    names = [
+        binding.value.callee.name.replace(".", "_")
+        for binding in group
+        if isinstance(binding.value, Call) and isinstance(binding.value.callee, Op)
+    ]
+    shown = names[:NAMED_OPERATORS]
+    more = len(names) - len(shown)
+    return "_".join(["fused", *shown, *([f"and_{more}_more"] if more else [])])
+
+
+def extract(group: list[Binding]) -> tuple[Function, tuple[Atom, ...]]:
+    """A group as a primitive function, and the arguments that make a call of it equal the group."""
+    params: dict[Atom, Var] = {}
+    inner: dict[Var, Var] = {}
+    bindings: list[Binding] = []
+
+    def inside(atom: Atom) -> Atom:
+        if isinstance(atom, Var) and atom in inner:
+            return inner[atom]
+        if isinstance(atom, Constant) and atom.data.size == 1:
+            return atom
+        return params.setdefault(atom, Var(f"p{len(params)}", atom_type(atom)))
+
+    for binding in group:
+        var = Var(f"v{len(bindings)}", binding.var.type)
+        bindings.append(Binding(var, _with_inner_atoms(binding.value, inside), binding.origin))
+        inner[binding.var] = var
+    result = bindings[-1].var
+    attrs = {"primitive": True, **({"reshape_only": True} if _is_view(group) else {})}
+    function = Function(tuple(params.values()), Block(tuple(bindings), result), result.type, attrs)
+    return function, tuple(params)
+
+
+def _with_inner_atoms(value: Value, inside: Callable[[Atom], Atom]) -> Value:
+    match value:
+        case Call(callee, arguments):
+            return Call(callee, tuple(map(inside, arguments)))
+        case TupleGetItem(source, index):
+            return TupleGetItem(inside(source), index)
+        case _:
+            raise TypeError(f"not an operation: {value!r}")
+
+
+def _is_view(group: list[Binding]) -> bool:
+    """Whether a group gives one variable other shapes and does nothing else."""
+    calls = [binding.value for binding in group if isinstance(binding.value, Call)]
+    return (
+        len(calls) == len(group)
+        and isinstance(calls[0].arguments[0], Var)
+        and all(isinstance(call.callee, Op) and call.callee.name in VIEWS for call in calls)
+    )
