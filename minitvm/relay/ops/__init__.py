@@ -1,0 +1,29 @@
+"""The operators: importing this registers all of them. One class an operator, one file a family."""
+
+from minitvm.relay.ops import (
+    activations,
+    bits,
+    broadcast,
+    calculus,
+    create,
+    elementwise,
+    gather,
+    join,
+    reduce,
+    reduce_composite,
+    transform,
+)
+
+__all__ = [
+    "activations",
+    "bits",
+    "broadcast",
+    "calculus",
+    "create",
+    "elementwise",
+    "gather",
+    "join",
+    "reduce",
+    "reduce_composite",
+    "transform",
+]
