@@ -42,6 +42,10 @@ from minitvm.relay.op import Op, lookup
 from minitvm.text import Source, is_number, read_source
 
 Scope = ChainMap[str, Atom]
+ELEMENT_CLASSES: dict[str, tuple[type, ...]] = {
+    "b": (bool,), "i": (int,), "u": (int,), "f": (int, float),
+}
+"""What the elements of a written constant may be, by the kind of its numpy dtype."""
 
 
 def parse_module(
@@ -282,9 +286,8 @@ class _Parser:
         values = self.source.literal(node.args[0])
         if isinstance(values, str):
             return self._named_constant(node, values, shape, dtype)
-        kinds = {"b": bool, "i": int, "u": int, "f": (int, float)}[dtypes.to_numpy(dtype).kind]
         for value in values if isinstance(values, list) else [values]:
-            if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            if type(value) not in ELEMENT_CLASSES[dtypes.to_numpy(dtype).kind]:
                 self.source.fail(node, f"{value!r} is no {dtype}")
         try:
             with np.errstate(over="ignore"):

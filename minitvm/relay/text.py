@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def save_text(module: Module, path: str | PathLike[str]) -> None:
     constants = large_constants(module)
     path.write_text(print_module(module), encoding="utf-8")
     if constants:
-        arrays = {_key(digest): array for digest, array in constants.items()}
+        arrays: dict[str, Any] = {_key(digest): array for digest, array in constants.items()}
         np.savez(path.with_suffix(".npz"), **arrays)
 
 
