@@ -99,6 +99,14 @@ class Op:
         """The packed form this operator prefers on `target`; None where it has none."""
         return None
 
+    def follow_layout(
+        self, types: tuple[Type, ...], layouts: tuple[str | None, ...]
+    ) -> LayoutChoice | None:
+        """The form this operator takes where its arguments come in packed `layouts` (None: plain);
+        None where it doesn't take them. `types` are those of the plain arguments. Elementwise,
+        broadcasting and reducing operators need not say: their patterns do."""
+        return None
+
     def fail(self, types: tuple[Any, ...], rule: str) -> TypeInferenceError:
         """The error for argument types that break `rule`, for `raise self.fail(types, "...")`."""
         given = ", ".join(str(t) for t in types)

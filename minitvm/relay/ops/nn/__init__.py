@@ -1,0 +1,33 @@
+"""The operators of neural networks: convolution, products, pooling, normalisation, activations."""
+
+from minitvm.relay.ops.nn.activations import LeakyRelu, PRelu, Relu
+from minitvm.relay.ops.nn.bias_add import BiasAdd
+from minitvm.relay.ops.nn.conv1d import Conv1d
+from minitvm.relay.ops.nn.conv2d import Conv2d
+from minitvm.relay.ops.nn.dense import BatchMatmul, Dense
+from minitvm.relay.ops.nn.matmul import Matmul
+from minitvm.relay.ops.nn.normalization import BatchNorm, Dropout
+from minitvm.relay.ops.nn.pad import Pad
+from minitvm.relay.ops.nn.pooling import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
+from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
+
+__all__ = [
+    "AvgPool2d",
+    "BatchMatmul",
+    "BatchNorm",
+    "BiasAdd",
+    "Conv1d",
+    "Conv2d",
+    "Dense",
+    "Dropout",
+    "GlobalAvgPool2d",
+    "GlobalMaxPool2d",
+    "LeakyRelu",
+    "LogSoftmax",
+    "Matmul",
+    "MaxPool2d",
+    "PRelu",
+    "Pad",
+    "Relu",
+    "Softmax",
+]

@@ -1,0 +1,199 @@
+"""Convolution: `nn.conv2d`, in plain and packed layouts.
+
+    data    NCHW, or packed NCHW16c
+    weight  OIHW, or packed OIHW16i16o: (O/16, I/16, KH, KW, 16, 16)
+            OIHW3i16o over plain NCHW data of 3 channels, for the first layer
+            OIHW1i16o over packed data, one channel a group (depthwise)
+    result  NCHW, or packed by the weight's block of O
+
+Packed channels are padded with zeros up to the block. Padding contributes 0 * weight, so that a
+weight of NaN or infinity shows at the border too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minitvm import dtypes, te
+from minitvm.errors import OptionError
+from minitvm.relay.ir import TensorType
+from minitvm.relay.layout import Layout, pack, parse_layout, unpack
+from minitvm.relay.op import LayoutChoice, Op, Pattern, register
+from minitvm.relay.ops.nn import conv2d_compute
+from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
+
+if TYPE_CHECKING:
+    from minitvm.target import Target
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Conv2d(Op):
+    """A two-dimensional convolution (cross-correlation, as in ONNX) in `groups` groups."""
+
+    name = "nn.conv2d"
+    pattern = Pattern.OUT_ELEMWISE_FUSABLE
+    arity = 2
+    layouts = ("data_layout", "kernel_layout")
+
+    strides: Pair = (1, 1)
+    padding: Pads = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    data_layout: str = "NCHW"
+    kernel_layout: str = "OIHW"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strides", pair(self.strides))
+        object.__setattr__(self, "padding", pads(self.padding))
+        object.__setattr__(self, "dilation", pair(self.dilation))
+
+    @property
+    def out_layout(self) -> str:
+        """The layout of the result: packed as the weight's output channels are."""
+        block = parse_layout(self.kernel_layout).block("O")
+        return f"NCHW{block}c" if block > 1 else "NCHW"
+
+    @property
+    def is_depthwise_packed(self) -> bool:
+        """Whether the data is packed and each of its channels has its own window."""
+        data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        return data.is_packed() and kernel.block("I") == 1
+
+    def infer(self, data: TensorType, weight: TensorType) -> TensorType:
+        types = (data, weight)
+        if data.dtype != weight.dtype or dtypes.is_bool(data.dtype):
+            raise self.fail(types, "data and weight must have one numeric dtype; cast one of them")
+        data_layout, kernel_layout = self._layouts(types)
+        if not data_layout.accepts(data.shape) or not kernel_layout.accepts(weight.shape):
+            raise self.fail(types, f"data must be {data_layout} and weight {kernel_layout}")
+        batch, channels, height, width = data_layout.unpack_shape(data.shape)
+        known = [d for d in kernel_layout.unpack_shape(weight.shape) if isinstance(d, int)]
+        if len(known) < 4 or not isinstance(channels, int):
+            raise self.fail(types, "channels and the extents of the weight must be known")
+        filters, inputs, *taps = known
+        window = self.window(taps[0], taps[1])
+        if fault := window.fault():
+            raise self.fail(types, fault)
+        if self.groups < 1 or filters % self.groups or inputs * self.groups != channels:
+            raise self.fail(
+                types,
+                f"with {self.groups} groups, the weight takes {inputs} channels a group and gives "
+                f"{filters}; the data has {channels}",
+            )
+        if self.is_depthwise_packed and not self.groups == channels == filters:
+            raise self.fail(types, "OIHW1i16o over packed data needs a group for each channel")
+        rows, columns = window.outputs(height, width)
+        if not data_layout.is_packed() and kernel_layout.is_packed() and (
+            self.groups != 1 or channels != kernel_layout.block("I")
+        ):
+            raise self.fail(types, f"{kernel_layout} over NCHW takes all channels as one block")
+        if any(isinstance(extent, int) and extent < 1 for extent in (rows, columns)):
+            raise self.fail(types, f"the window of {window.span} exceeds the padded image")
+        shape = parse_layout(self.out_layout).pack_shape((batch, filters, rows, columns))
+        return TensorType(shape, data.dtype)
+
+    def _layouts(self, types: tuple[TensorType, TensorType]) -> tuple[Layout, Layout]:
+        try:
+            data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        except OptionError as error:
+            raise self.fail(types, str(error)) from error
+        if not _is_known(data, kernel):
+            raise self.fail(
+                types,
+                f"data_layout {data} with kernel_layout {kernel} is not supported; NCHW goes with "
+                f"OIHW or OIHW3i16o, NCHW16c with OIHW16i16o or OIHW1i16o",
+            )
+        return data, kernel
+
+    def window(self, rows: int, columns: int) -> Window:
+        """The window of a kernel of these extents."""
+        return Window((rows, columns), self.strides, self.padding, self.dilation)
+
+    def evaluate(self, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        image = _unpacked(data, self.data_layout)
+        kernel = _unpacked(weight, self.kernel_layout)
+        result = convolve(image, kernel, self.window(*kernel.shape[2:]), self.groups)
+        out_layout = parse_layout(self.out_layout)
+        return pack(result, out_layout) if out_layout.is_packed() else result
+
+    def compute(self, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        kernel_layout = parse_layout(self.kernel_layout)
+        rows, columns = weight.extents()[2:4]
+        window = self.window(rows, columns)
+        if not kernel_layout.is_packed():
+            return conv2d_compute.plain(data, weight, window, self.groups)
+        if self.is_depthwise_packed:
+            return conv2d_compute.depthwise_packed(data, weight, window)
+        if window.is_pointwise and parse_layout(self.data_layout).is_packed():
+            return conv2d_compute.pointwise_packed(data, weight, window, self.groups)
+        return conv2d_compute.packed(data, weight, window, self.groups)
+
+    def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
+        data, weight = types
+        channels, filters = data.shape[1], weight.shape[0]
+        block = target.lanes(data.dtype)
+        if (self.data_layout, self.kernel_layout) != ("NCHW", "OIHW") or block == 1:
+            return None
+        if not dtypes.is_float(data.dtype):
+            return None
+        packed = f"NCHW{block}c"
+        if self.groups > 1 and self.groups == channels == filters:
+            kernel = f"OIHW1i{block}o"
+            padded = -(-channels // block) * block
+            op = replace(self, groups=padded, data_layout=packed, kernel_layout=kernel)
+            return LayoutChoice(op, (packed, kernel), packed)
+        if self.groups > 1 and (channels // self.groups % block or filters // self.groups % block):
+            return None
+        if self.groups == 1 and has_few_channels(channels, block):
+            kernel = f"OIHW{channels}i{block}o"
+            op = replace(self, kernel_layout=kernel)
+            return LayoutChoice(op, (None, kernel), packed)
+        kernel = f"OIHW{block}i{block}o"
+        op = replace(self, data_layout=packed, kernel_layout=kernel)
+        return LayoutChoice(op, (packed, kernel), packed)
+
+
+def _is_known(data: Layout, kernel: Layout) -> bool:
+    """Whether a convolution takes this pair of layouts."""
+    if data.logical != "NCHW" or kernel.logical != "OIHW" or str(data.without("C")) != "NHW":
+        return False
+    if not kernel.is_packed():
+        return not data.is_packed()
+    inner = [axis for axis in kernel.axes if axis.block]
+    if [axis.name for axis in inner] != ["I", "O"] or kernel.axes[-2:] != tuple(inner):
+        return False
+    if not data.is_packed():
+        return True
+    return inner[0].block == data.block("C") or (
+        inner[0].block == 1 and inner[1].block == data.block("C")
+    )
+
+
+def has_few_channels(channels: int, block: int) -> bool:
+    """Whether so few channels would fill a block that the data is better read unpacked."""
+    return channels < block and (channels <= 4 or 2 * channels <= block)
+
+
+def _unpacked(array: np.ndarray, text: str) -> np.ndarray:
+    layout = parse_layout(text)
+    return unpack(array, layout) if layout.is_packed() else array
+
+
+def convolve(data: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> np.ndarray:
+    """NCHW with OIHW: for each tap, one product of matrices (or of vectors, where each group has
+    one channel), added up."""
+    batch, _, height, width = data.shape
+    filters, inputs = weight.shape[:2]
+    rows, columns = window.positions(height, width)
+    padded = window.pad(data, (rows, columns))
+    result = np.zeros((batch, groups, filters // groups, rows * columns), data.dtype)
+    with np.errstate(all="ignore"):
+        for i, j, view in window.taps(padded, (rows, columns)):
+            image = view.reshape(batch, groups, inputs, rows * columns)
+            matrix = weight[:, :, i, j].reshape(groups, filters // groups, inputs)
+            result += matrix * image if inputs == 1 else matrix @ image
+    return result.reshape(batch, filters, rows, columns)

@@ -1,0 +1,152 @@
+"""Products with a weight matrix: `nn.dense`, and batches of products: `nn.batch_matmul`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minitvm import dtypes, te
+from minitvm.errors import OptionError
+from minitvm.relay.ir import TensorType
+from minitvm.relay.layout import parse_layout, unpack
+from minitvm.relay.op import LayoutChoice, Op, Pattern, register
+from minitvm.relay.ops.nn.windows import stage
+from minitvm.tir.ir import Expr
+
+if TYPE_CHECKING:
+    from minitvm.target import Target
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Dense(Op):
+    """x[M, K] times the transpose of w[N, K]: a fully connected layer.
+
+    In the layout NK16n the weight is packed as (N/16, K, 16) and padded with zeros; the result
+    has `units` columns (without it, N, padding included).
+    """
+
+    name = "nn.dense"
+    pattern = Pattern.OUT_ELEMWISE_FUSABLE
+    arity = 2
+    layouts = ("kernel_layout",)
+
+    kernel_layout: str = "NK"
+    units: int | None = None
+
+    def infer(self, x: TensorType, weight: TensorType) -> TensorType:
+        types = (x, weight)
+        if x.dtype != weight.dtype or dtypes.is_bool(x.dtype):
+            raise self.fail(types, "both arguments must have one numeric dtype; cast one of them")
+        try:
+            layout = parse_layout(self.kernel_layout)
+        except OptionError as error:
+            raise self.fail(types, str(error)) from error
+        if str(layout.without("N")) != "K" or layout.logical != "NK" or layout.axes[-1].name != (
+            "N" if layout.is_packed() else "K"
+        ):
+            raise self.fail(types, f"kernel_layout {layout} is not supported; give NK or NK16n")
+        if x.rank != 2 or not layout.accepts(weight.shape):
+            raise self.fail(types, f"x must be of rank 2 and the weight {layout}")
+        columns, depth = layout.unpack_shape(weight.shape)
+        if depth != x.shape[1]:
+            raise self.fail(types, f"the weight has {depth} columns, x has {x.shape[1]}")
+        units = columns if self.units is None else self.units
+        if self.units is not None and layout.pack_shape((self.units, depth)) != weight.shape:
+            raise self.fail(types, f"a weight of {self.units} units does not have this shape")
+        return TensorType((x.shape[0], units), x.dtype)
+
+    def evaluate(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        layout = parse_layout(self.kernel_layout)
+        if layout.is_packed():
+            weight = unpack(weight, layout, (self.units, None))
+        with np.errstate(all="ignore"):
+            return np.asarray(x @ weight.T)
+
+    def compute(self, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        if parse_layout(self.kernel_layout).is_packed():
+            return self._packed(x, weight)
+        rows, depth = x.extents()
+        k = te.reduce_axis((0, depth), "k")
+        shape = (rows, weight.extents()[0])
+        return stage(shape, lambda m, n: te.sum(x[m, k] * weight[n, k], axis=k), "dense")
+
+    def _packed(self, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        """Blocks of lanes, then their first `units` columns in a row."""
+        rows, depth = x.extents()
+        blocks, _, lanes = weight.extents()
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(m: Expr, no: Expr, ni: Expr) -> Any:
+            return te.sum(x[m, k] * weight[no, k, ni], axis=k)
+
+        packed = stage((rows, blocks, lanes), element, "dense_packed")
+        units = blocks * lanes if self.units is None else self.units
+        return stage((rows, units), lambda m, n: packed[m, n // lanes, n % lanes], "dense_unpack")
+
+    def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
+        x, weight = types
+        block = target.lanes(x.dtype)
+        units = weight.shape[0]
+        if self.kernel_layout != "NK" or not dtypes.is_float(x.dtype) or block == 1:
+            return None
+        if not isinstance(units, int):
+            return None
+        layout = f"NK{block}n"
+        return LayoutChoice(replace(self, kernel_layout=layout, units=units), (None, layout), None)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class BatchMatmul(Op):
+    """x[B, M, K] times y[B, N, K] transposed, for each of B (or one for all).
+
+    `transpose_a`: x is [B, K, M]. `transpose_b` (the default, as in Relay): y is [B, N, K], else
+    [B, K, N].
+    """
+
+    name = "nn.batch_matmul"
+    pattern = Pattern.OUT_ELEMWISE_FUSABLE
+    arity = 2
+
+    transpose_a: bool = False
+    transpose_b: bool = True
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        types = (x, y)
+        if x.rank != 3 or y.rank != 3:
+            raise self.fail(types, "both arguments must be of rank 3")
+        if x.dtype != y.dtype or dtypes.is_bool(x.dtype):
+            raise self.fail(types, "both arguments must have one numeric dtype; cast one of them")
+        rows, depth = x.shape[:0:-1] if self.transpose_a else x.shape[1:]
+        columns, depth_y = y.shape[1:] if self.transpose_b else y.shape[:0:-1]
+        if depth != depth_y:
+            raise self.fail(types, f"x sums over {depth} products, y over {depth_y}")
+        if x.shape[0] != y.shape[0] and 1 not in (x.shape[0], y.shape[0]):
+            raise self.fail(types, f"the batches differ: {x.shape[0]} and {y.shape[0]}")
+        batch = y.shape[0] if x.shape[0] == 1 else x.shape[0]
+        return TensorType((batch, rows, columns), x.dtype)
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        left = x.swapaxes(1, 2) if self.transpose_a else x
+        right = y.swapaxes(1, 2) if self.transpose_b else y
+        with np.errstate(all="ignore"):
+            return np.asarray(left @ right)
+
+    def compute(self, x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        x_shape, y_shape = x.extents(), y.extents()
+        depth, rows = x_shape[1:] if self.transpose_a else x_shape[:0:-1]
+        columns = y_shape[1] if self.transpose_b else y_shape[2]
+        batch = max(x_shape[0], y_shape[0]) if min(x_shape[0], y_shape[0]) else 0
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(b: Expr, m: Expr, n: Expr) -> Any:
+            b_x = b if x_shape[0] != 1 else 0
+            b_y = b if y_shape[0] != 1 else 0
+            left = x[b_x, k, m] if self.transpose_a else x[b_x, m, k]
+            right = y[b_y, n, k] if self.transpose_b else y[b_y, k, n]
+            return te.sum(left * right, axis=k)
+
+        return stage((batch, rows, columns), element, "batch_matmul")

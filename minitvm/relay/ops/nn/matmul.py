@@ -1,0 +1,65 @@
+"""`matmul`: the product of matrices and of stacks of them, as numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minitvm import dtypes, te
+from minitvm.relay.dim import Dim
+from minitvm.relay.ir import TensorType
+from minitvm.relay.op import Op, Pattern, register
+from minitvm.relay.ops.families import broadcast_shapes, read_broadcast
+from minitvm.relay.ops.nn.windows import stage
+from minitvm.tir.ir import Expr
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Matmul(Op):
+    """x[..., M, K] times y[..., K, N]; what is in front broadcasts. A vector is a row in front of
+    the product and a column behind it, and leaves no dimension in the result."""
+
+    name = "matmul"
+    pattern = Pattern.OUT_ELEMWISE_FUSABLE
+    arity = 2
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        types = (x, y)
+        if x.dtype != y.dtype or dtypes.is_bool(x.dtype):
+            raise self.fail(types, "both arguments must have one numeric dtype; cast one of them")
+        if x.rank == 0 or y.rank == 0:
+            raise self.fail(types, "a scalar has no rows; use multiply")
+        depth = y.shape[-2] if y.rank > 1 else y.shape[0]
+        if x.shape[-1] != depth:
+            raise self.fail(types, f"x has {x.shape[-1]} columns, y has {depth} rows")
+        batches = [TensorType(given.shape[:-2], given.dtype) for given in types]
+        batch = broadcast_shapes(self, batches)
+        return TensorType((*batch, *x.shape[-2:-1], *_columns(y.shape)), x.dtype)
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.matmul(x, y))
+
+    def compute(self, x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        types = [TensorType(tensor.extents(), tensor.dtype) for tensor in (x, y)]
+        shape = self.infer(*types).shape
+        k = te.reduce_axis((0, x.extents()[-1]), "k")
+        batch_rank = len(shape) - min(x.ndim - 1, 1) - min(y.ndim - 1, 1)
+
+        def element(*indices: Expr) -> Any:
+            batch, rest = indices[:batch_rank], indices[batch_rank:]
+            row = rest[:1] if x.ndim > 1 else ()
+            column = rest[-1:] if y.ndim > 1 else ()
+            left = read_broadcast(x, (*batch, *row, k.var)[-x.ndim:])
+            inner = (*batch, k.var, *column)
+            return te.sum(left * read_broadcast(y, inner[-y.ndim:]), axis=k)
+
+        return stage(shape, element, "matmul")
+
+
+def _columns(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return (shape[-1],) if len(shape) > 1 else ()
