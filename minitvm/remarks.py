@@ -5,8 +5,8 @@
     for remark in remarks:
         print(remark)          # FuseOps: the kernel would hold 65 operators, ... ("Add_7")
 
-Nothing falls back silently: a fusion, a fold or a vectorisation that is not done is a remark. Outside
-`collect` they cost next to nothing and go nowhere.
+Nothing falls back silently: a fusion, a fold or a vectorisation that is not done is a remark.
+Outside `collect` they cost next to nothing and go nowhere.
 """
 
 from __future__ import annotations

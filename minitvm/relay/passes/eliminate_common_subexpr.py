@@ -80,7 +80,7 @@ def value_key(value: Value) -> Hashable | None:
     are compared by their text, because 0.0 == -0.0 and 1 == True as attributes."""
     match value:
         case Call(Op() as op, arguments):
-            return (type(op), repr(op), *map(atom_key, arguments))
+            return (op.name, repr(op), *map(atom_key, arguments))
         case Call(Var() | Constant() | GlobalVar() as function, arguments):
             return (function, *map(atom_key, arguments))
         case Tuple(fields):

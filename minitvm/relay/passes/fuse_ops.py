@@ -64,19 +64,19 @@ def fuse_ops(module: Module) -> Module:
 
     Before:
 
-        def main(x: Tensor((2, 3), "float32"), y: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+        def main(x: Tensor((3,), "int8"), y: Tensor((), "int8")) -> Tensor((3,), "int8"):
             v0 = add(x, y)  #: "a"
             v1 = abs(v0)  #: "b"
             return v1
 
     After:
 
-        def main(x: Tensor((2, 3), "float32"), y: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+        def main(x: Tensor((3,), "int8"), y: Tensor((), "int8")) -> Tensor((3,), "int8"):
             v1 = fused_add_abs(x, y)  #: "a", "b"
             return v1
 
-        @attributes(primitive=True)
-        def fused_add_abs(p0: Tensor((2, 3), "float32"), p1: Tensor((3,), "float32")) -> Tensor((2, 3), "float32"):
+        @function(primitive=True)
+        def fused_add_abs(p0: Tensor((3,), "int8"), p1: Tensor((), "int8")) -> Tensor((3,), "int8"):
             v0 = add(p0, p1)  #: "a"
             v1 = abs(v0)  #: "b"
             return v1
@@ -238,7 +238,7 @@ class _Fuser:
 
 
 def _without_foreign_fields(group: list[Binding]) -> list[Binding]:
-    """The group without fields of tuples from elsewhere, which `main` takes: kernels read tensors."""
+    """The group without fields of tuples from elsewhere: `main` takes those, kernels read tensors."""
     inside = {binding.var for binding in group}
     return [
         binding

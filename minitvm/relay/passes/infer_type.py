@@ -45,7 +45,7 @@ def _typed_function(function: Function, mapping: dict[Var, Atom], module: Module
 
 def _typed_block(block: Block, mapping: dict[Var, Atom], module: Module) -> Block:
     bindings = tuple(_typed_binding(binding, mapping, module) for binding in block.bindings)
-    result = mapping.get(block.result, block.result) if isinstance(block.result, Var) else block.result
+    result = _lookup(block.result, mapping)
     if result is block.result and all(
         new is old for new, old in zip(bindings, block.bindings, strict=True)
     ):
@@ -67,7 +67,7 @@ def _typed_binding(binding: Binding, mapping: dict[Var, Atom], module: Module) -
 def _typed_value(value: Value, mapping: dict[Var, Atom], module: Module) -> Value:
     match value:
         case If(condition, then_block, else_block):
-            test = mapping.get(condition, condition) if isinstance(condition, Var) else condition
+            test = _lookup(condition, mapping)
             then_typed = _typed_block(then_block, mapping, module)
             else_typed = _typed_block(else_block, mapping, module)
             same = test is condition and then_typed is then_block and else_typed is else_block
@@ -76,3 +76,7 @@ def _typed_value(value: Value, mapping: dict[Var, Atom], module: Module) -> Valu
             return _typed_function(value, mapping, module)
         case _:
             return map_atoms(value, mapping) if mapping else value
+
+
+def _lookup(atom: Atom, mapping: dict[Var, Atom]) -> Atom:
+    return mapping.get(atom, atom) if isinstance(atom, Var) else atom

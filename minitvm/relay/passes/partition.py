@@ -19,8 +19,8 @@ between the two join as well, so a group has one output and no path leaves it an
 | 1 | injective | <= injective | <= injective | <= injective |
 | 2 | <= injective | <= injective | <= injective | joins many: <= injective |
 
-An operator with any number of arguments, such as concatenate, joins many: it takes them as if from a
-tuple, and only phase 2 fuses into it, when what it reads is already settled.
+An operator with any number of arguments, such as concatenate, joins many: it takes them as if from
+a tuple, and only phase 2 fuses into it, when what it reads is already settled.
 
 The rules are those of "Relay: a high-level compiler for deep learning" (arXiv 1904.08368) and of
 the compiler that came of it.
