@@ -23,7 +23,7 @@ from minitvm.relay.ir import (
     TupleType,
     Var,
 )
-from minitvm.relay.memory import ALIGNMENT, MemoryPlan, is_view, size_bytes
+from minitvm.relay.memory_plan import ALIGNMENT, MemoryPlan, is_view, size_bytes
 
 
 @dataclass(frozen=True, slots=True)

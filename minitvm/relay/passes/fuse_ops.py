@@ -238,7 +238,7 @@ class _Fuser:
 
 
 def _without_foreign_fields(group: list[Binding]) -> list[Binding]:
-    """The group without fields of tuples from elsewhere: `main` takes those, kernels read tensors."""
+    """The group without fields of tuples from elsewhere, which stay in `main`."""
     inside = {binding.var for binding in group}
     return [
         binding
