@@ -1,0 +1,147 @@
+"""Object files -> code in this process.
+
+The objects are the same that a shared library is linked from, loaded by LLVM's LLJIT: no compiler
+or linker of the system is needed. `build_kernel` makes one callable of one kernel, for tests and
+for measuring schedules; `load_program` makes a `runtime.Module` of a whole model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from minitvm import dtypes
+from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.machine import emit_object
+from minitvm.codegen.scratch import buffer_bytes, lift_scratch, scratch_params
+from minitvm.codegen.text import symbol
+from minitvm.errors import CodegenError, InputError, TargetError
+from minitvm.target import Target
+from minitvm.tir import ir
+
+_C_TYPES: dict[str, Any] = {
+    "bool": ctypes.c_bool, "int8": ctypes.c_int8, "int16": ctypes.c_int16,
+    "int32": ctypes.c_int32, "int64": ctypes.c_int64, "uint8": ctypes.c_uint8,
+    "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float, "float64": ctypes.c_double,
+}
+
+
+@lru_cache(maxsize=None)
+def _compiler() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+_LOADED = [0]
+
+
+def load_objects(objects: Sequence[bytes], names: Sequence[str],
+                 addresses: Mapping[str, int] | None = None) -> Any:
+    """Loads objects as one library; gives a tracker that keeps it, `tracker[name]` an address.
+
+    `addresses` are symbols that lie elsewhere in this process.
+    """
+    import llvmlite.binding as llvm
+
+    builder = llvm.JITLibraryBuilder()
+    for data in objects:
+        builder.add_object_img(data)
+    for name, address in (addresses or {}).items():
+        builder.import_symbol(name, address)
+    builder.add_current_process()
+    for name in names:
+        builder.export_symbol(name)
+    _LOADED[0] += 1
+    try:
+        return builder.link(_compiler(), f"minitvm{_LOADED[0]}")
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM could not load the code into this process: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFunction:
+    """A kernel that can be called with arrays, in the order of its parameters, in place.
+
+    Arrays must be C-contiguous, of the dtype and the size of their buffer. Scratch memory that the
+    kernel takes is added by itself.
+    """
+
+    func: ir.PrimFunc
+    object: bytes = field(repr=False)
+    address: int
+    tracker: Any = field(repr=False)
+    scratch: tuple[np.ndarray, ...] = field(repr=False)
+
+    def __call__(self, *arrays: Any) -> None:
+        self.bind(*arrays)()
+
+    def bind(self, *arrays: Any) -> BoundCall:
+        """A call with these arguments fixed and checked once: what a benchmark should time."""
+        wanted = self.func.params[:len(self.func.params) - len(self.scratch)]
+        if len(arrays) != len(wanted):
+            raise InputError(f"the kernel {self.func.name} takes {len(wanted)} arguments, "
+                             f"not {len(arrays)}")
+        arguments = [_argument(p, a) for p, a in zip(wanted, arrays)]
+        arguments += [ctypes.c_void_p(array.ctypes.data) for array in self.scratch]
+        function = ctypes.CFUNCTYPE(None, *(type(argument) for argument in arguments))(self.address)
+        return BoundCall(function, tuple(arguments), (self, arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """A C function with its arguments; keeps alive what they point to."""
+
+    function: Callable[..., None]
+    arguments: tuple[Any, ...]
+    keep: tuple[Any, ...] = field(repr=False)
+
+    def __call__(self) -> None:
+        self.function(*self.arguments)
+
+
+def _argument(parameter: ir.Buffer | ir.Var, given: Any) -> Any:
+    if isinstance(parameter, ir.Var):
+        return _C_TYPES[parameter.dtype](given)
+    if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
+        raise InputError(f"the argument {parameter.name!r} must be a C-contiguous numpy array")
+    if given.dtype != dtypes.to_numpy(parameter.dtype):
+        raise InputError(f"the argument {parameter.name!r} must be of dtype {parameter.dtype}, "
+                         f"not {given.dtype}")
+    if given.nbytes != buffer_bytes(parameter):
+        raise InputError(f"the argument {parameter.name!r} has {given.nbytes} bytes, its buffer "
+                         f"{buffer_bytes(parameter)}")
+    return ctypes.c_void_p(given.ctypes.data)
+
+
+def build_kernel(func: ir.PrimFunc, target: Target | None = None) -> KernelFunction:
+    """Compiles one machine-form kernel and loads it into this process."""
+    target = target or Target.host()
+    check_host(target)
+    func = lift_scratch(func)
+    data = emit_object(function_to_llvm(func, target), target)
+    tracker = load_objects([data], [symbol(func.name)])
+    scratch = tuple(aligned_bytes(buffer_bytes(buffer)) for buffer in scratch_params(func))
+    return KernelFunction(func, data, tracker[symbol(func.name)], tracker, scratch)
+
+
+def check_host(target: Target) -> None:
+    """Raises `TargetError` if code for `target` can't run in this process."""
+    if not target.is_host():
+        raise TargetError(f"code for '{target}' can't run on this machine, which is "
+                          f"'{Target.host()}'; export it and load it there")
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """Uninitialised memory that starts at a multiple of 64."""
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start:start + size]

@@ -1,0 +1,111 @@
+"""Large scratch memory of a kernel -> parameters of the kernel, taken from the model's workspace.
+
+    Before:                                        After:
+        def k(A: ..., B: ...):                         def k(A: ..., B: ..., T: Buffer((9999,), ..)):
+            T = allocate((9999,), "float32")               T[i] = ...
+            T[i] = ...
+
+A thread's stack may be small, so the rule is: an allocation of at most `STACK_BYTES`, while all of
+a kernel's together take at most `STACK_BYTES_IN_ALL`, lives on the stack (or in registers). Every
+other one becomes a parameter, after the outputs. `attrs["scratch_params"]` says how many there
+are and `attrs["scratch_bytes"]` what they need when laid out one after the other, each aligned to
+`ALIGNMENT` bytes; `lay_out` gives the offsets. `add_scratch` makes `main` pass them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from minitvm import dtypes
+from minitvm.errors import CodegenError
+from minitvm.tir import ir
+
+STACK_BYTES = 16 * 1024
+STACK_BYTES_IN_ALL = 64 * 1024
+ALIGNMENT = 64
+
+
+def lift_scratch(func: ir.PrimFunc) -> ir.PrimFunc:
+    """Turns the large allocations of a kernel into parameters; the same kernel if it has none."""
+    lifted: list[ir.Buffer] = []
+    taken = 0
+
+    def lift(statement: ir.Stmt) -> ir.Stmt:
+        nonlocal taken
+        if not isinstance(statement, ir.Allocate):
+            return statement
+        size = buffer_bytes(statement.buffer)
+        if size <= STACK_BYTES and taken + size <= STACK_BYTES_IN_ALL:
+            taken += size
+            return statement
+        lifted.append(statement.buffer)
+        return statement.body
+
+    body = ir.rewrite_statement(func.body, lift)
+    if not lifted:
+        return func
+    _, total = lay_out(lifted)
+    attrs = {**func.attrs, "scratch_params": len(lifted), "scratch_bytes": total}
+    return replace(func, params=(*func.params, *lifted), body=body, attrs=attrs)
+
+
+def buffer_bytes(buffer: ir.Buffer) -> int:
+    """The size of a buffer, whose shape must be constant."""
+    size = dtypes.size_bytes(buffer.dtype)
+    for extent in buffer.shape:
+        if not isinstance(extent, ir.Const):
+            raise CodegenError(f"the buffer {buffer.name!r} has a shape that is not constant, "
+                               f"{buffer.shape}; give every size with --shape")
+        size *= int(extent.value)
+    return size
+
+
+def scratch_params(func: ir.PrimFunc) -> tuple[ir.Buffer, ...]:
+    """The parameters that `lift_scratch` added."""
+    count = int(func.attrs.get("scratch_params", 0))
+    buffers = func.params[len(func.params) - count:]
+    return tuple(buffer for buffer in buffers if isinstance(buffer, ir.Buffer))
+
+
+def lay_out(buffers: list[ir.Buffer] | tuple[ir.Buffer, ...]) -> tuple[list[int], int]:
+    """The offset of each buffer in one piece of memory, and the size of that."""
+    offsets, total = [], 0
+    for buffer in buffers:
+        offsets.append(total)
+        total += -(-buffer_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+    return offsets, total
+
+
+def add_scratch(main: ir.PrimFunc, kernels: Mapping[str, ir.PrimFunc]) -> ir.PrimFunc:
+    """Makes `main` pass scratch memory to the kernels that take it, behind its own workspace.
+
+    The workspace is the last parameter of `main`; kernels run one after the other and share what
+    is added to it.
+    """
+    needed = max((int(k.attrs.get("scratch_bytes", 0)) for k in kernels.values()), default=0)
+    if not needed:
+        return main
+    old = main.params[-1]
+    if not isinstance(old, ir.Buffer) or old.dtype != "uint8":
+        raise CodegenError("the last parameter of main must be the workspace, a uint8 buffer")
+    start = -(-buffer_bytes(old) // ALIGNMENT) * ALIGNMENT
+    new = ir.buffer(old.name, (start + needed,), "uint8")
+    like = next((node.offset.dtype for statement in ir.walk_statements(main.body)
+                 for argument in ir.expressions(statement) for node in ir.walk(argument)
+                 if isinstance(node, ir.Address)), ir.INDEX)
+
+    def swap(expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Address) and expr.buffer is old:
+            return ir.Address(new, expr.offset)
+        return expr
+
+    def extend(statement: ir.Stmt) -> ir.Stmt:
+        if not isinstance(statement, ir.Invoke) or statement.callee not in kernels:
+            return statement
+        offsets, _ = lay_out(scratch_params(kernels[statement.callee]))
+        extra = tuple(ir.Address(new, ir.Const(start + offset, like)) for offset in offsets)
+        return replace(statement, arguments=(*statement.arguments, *extra))
+
+    body = ir.rewrite_statement(main.body, extend, lambda expr: ir.rewrite(expr, swap))
+    return replace(main, params=(*main.params[:-1], new), body=body)
