@@ -8,3 +8,5 @@ from minitvm.te.tensor import (
     Compute, IterVar, Operation, Placeholder, Tensor, as_expr, comm_reducer, compute, max_value,
     min_value, placeholder, reduce_axis,
 )
+from minitvm.te.lower import lower
+from minitvm.te.schedule import Schedule, StageHandle, create_schedule

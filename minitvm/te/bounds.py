@@ -1,0 +1,258 @@
+"""Bound inference: which part of each stage is computed, by which loops.
+
+    StageGraph -> Bounds: for each stage with loops, a Nest =
+        region: (low, extent) for each axis; low is in terms of the loops around the nest
+        loops: for each leaf its variable and extent
+        values: every axis (leaf or not) in terms of the loop variables
+        guards: conditions that tails of splits and over-computed regions need
+        bodies: what is stored, with inlined stages expanded
+
+Consumers come first. The region of a stage computed at a loop of another is the bounding box of
+what its readers read while the loops around that place stand still and all others run: exact for
+indices affine in the loop variables, larger for others, never smaller. A stage at the root is
+computed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minitvm.errors import LoweringError
+from minitvm.origin import Origin, merge_all
+from minitvm.te.attach import remaining_readers
+from minitvm.te.inline import Expansion, expand
+from minitvm.te.span import Span, relax, unite
+from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph
+from minitvm.te.tensor import Compute, IterVar
+from minitvm.tir import ir
+from minitvm.tir.ir import Const, Expr, Read, Var
+from minitvm.tir.simplify import Analyzer
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of a region: [low, low + extent)."""
+
+    low: Expr
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    """The loops of one stage."""
+
+    stage: Stage
+    op: Compute
+    region: tuple[Dimension, ...]
+    extents: Mapping[IterVar, int]
+    variables: Mapping[IterVar, Expr]
+    values: Mapping[IterVar, Expr]
+    guards: tuple[Expr, ...]
+    bodies: tuple[Expr, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The nests of a graph, consumers first, and the analyzer that knows their variables."""
+
+    graph: StageGraph
+    analyzer: Analyzer
+    nests: dict[Stage, Nest]
+
+
+def infer_bounds(graph: StageGraph) -> Bounds:
+    """The nests of every stage that has loops of its own."""
+    bounds = Bounds(graph, Analyzer(), {})
+    readers = remaining_readers(graph)
+    for stage in reversed(graph.stages):
+        if isinstance(stage.op, Compute) and stage.attach != "inline":
+            region = _region(bounds, stage, readers[stage])
+            bounds.nests[stage] = _nest(bounds, stage, stage.op, region)
+    return bounds
+
+
+def _region(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dimension, ...]:
+    assert isinstance(stage.op, Compute)
+    whole = tuple(
+        Dimension(Const(0, axis.var.dtype), _constant(axis, stage)) for axis in stage.op.axis
+    )
+    if not isinstance(stage.attach, At):
+        return whole
+    reads = [
+        node.indices
+        for reader in readers
+        for node in _reads(bounds.nests[reader])
+        if bounds.graph.by_op[node.tensor.op] is stage
+    ]
+    moving = _moving_extents(bounds, stage.attach)
+    return tuple(
+        _dimension(bounds, [indices[dimension] for indices in reads], moving, full)
+        for dimension, full in enumerate(whole)
+    )
+
+
+def _reads(nest: Nest) -> list[Read]:
+    return [node for body in nest.bodies for node in ir.walk(body) if isinstance(node, Read)]
+
+
+def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, int]:
+    """The loop variables so far that run inside the place `attach`, with their extents."""
+    moving = {
+        variable: nest.extents[leaf]
+        for nest in bounds.nests.values()
+        for leaf, variable in nest.variables.items()
+        if isinstance(variable, Var)
+    }
+    place: At | None = attach
+    while place is not None:
+        nest = bounds.nests[place.stage]
+        for leaf in place.stage.leaves[: place.stage.position(place.axis) + 1]:
+            variable = nest.variables[leaf]
+            if isinstance(variable, Var):
+                moving.pop(variable, None)
+        place = place.stage.attach if isinstance(place.stage.attach, At) else None
+    return moving
+
+
+def _dimension(
+    bounds: Bounds, indices: list[Expr], moving: Mapping[Var, int], full: Dimension
+) -> Dimension:
+    dtype = full.low.dtype
+    span: Span | None = None
+    for index in dict.fromkeys(indices):
+        read = relax(ir.cast(index, dtype), moving, bounds.analyzer)
+        span = read if span is None or read is None else unite(span, read, bounds.analyzer)
+        if span is None or span.width + 1 >= full.extent:
+            return full
+    if span is None:
+        return full
+    low = bounds.analyzer.simplify(span.low)
+    if isinstance(low, Const):
+        first = min(max(int(low.value), 0), full.extent - 1)
+        last = max(min(int(low.value) + span.width, full.extent - 1), first)
+        return Dimension(Const(first, dtype), last - first + 1)
+    return Dimension(low, span.width + 1)
+
+
+def _constant(axis: IterVar, stage: Stage) -> int:
+    if not isinstance(axis.extent, Const):
+        raise LoweringError(
+            f"axis {axis.name} of {stage.name} has the symbolic extent {axis.extent!r}; lowering "
+            f"needs constant extents: give the sizes as integers"
+        )
+    return int(axis.extent.value)
+
+
+def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ...]) -> Nest:
+    root = {axis: dimension.extent for axis, dimension in zip(op.axis, region)}
+    root |= {axis: _constant(axis, stage) for axis in op.reduce_axis}
+    extents = axis_extents(stage, root)
+    variables = loop_variables(stage.leaves, extents, bounds.analyzer)
+    lows = {axis: dimension.low for axis, dimension in zip(op.axis, region)}
+    lows |= {axis: axis.start for axis in op.reduce_axis}
+    values = axis_values(stage, extents, variables, bounds.analyzer)
+    points = {
+        axis.var: bounds.analyzer.simplify(lows[axis] + values[axis])
+        for axis in (*op.axis, *op.reduce_axis)
+    }
+    expansions = [expand(body, points, bounds.graph, bounds.analyzer) for body in op.bodies]
+    return Nest(
+        stage, op, region, extents, variables, values,
+        (*_tensor_guards(op, region, points), *_split_guards(stage, extents, values)),
+        tuple(expansion.value for expansion in expansions),
+        _origin(op, expansions),
+    )
+
+
+def _origin(op: Compute, expansions: Sequence[Expansion]) -> Origin:
+    return merge_all([op.origin, *(origin for item in expansions for origin in item.origins)])
+
+
+def axis_extents(stage: Stage, root: Mapping[IterVar, int]) -> dict[IterVar, int]:
+    """The extent of every axis, from those of the operation's own axes."""
+    extents = dict(root)
+    for relation in stage.relations:
+        match relation:
+            case SplitRelation(parent, outer, inner):
+                extents[outer], extents[inner] = relation.extents(extents[parent])
+            case FuseRelation(parts, fused):
+                extents[fused] = 1
+                for part in parts:
+                    extents[fused] *= extents[part]
+    return extents
+
+
+def loop_variables(
+    leaves: Sequence[IterVar], extents: Mapping[IterVar, int], analyzer: Analyzer, suffix: str = ""
+) -> dict[IterVar, Expr]:
+    """A fresh variable for each loop; the constant 0 where the loop would run once."""
+    variables: dict[IterVar, Expr] = {}
+    for leaf in leaves:
+        dtype = leaf.var.dtype
+        if extents[leaf] == 1:
+            variables[leaf] = Const(0, dtype)
+            continue
+        variable = Var(identifier(leaf.name) + suffix, dtype)
+        analyzer.bind(variable, Const(0, dtype), Const(max(extents[leaf], 1), dtype))
+        variables[leaf] = variable
+    return variables
+
+
+def identifier(name: str) -> str:
+    """A name that the text of tir can hold: `i.outer` -> `i_outer`."""
+    text = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
+    return text if text and not text[0].isdigit() else f"_{text}"
+
+
+def axis_values(
+    stage: Stage, extents: Mapping[IterVar, int], variables: Mapping[IterVar, Expr],
+    analyzer: Analyzer,
+) -> dict[IterVar, Expr]:
+    """Every axis, counted from 0, in terms of the loop variables."""
+    values = dict(variables)
+    for relation in reversed(stage.relations):
+        match relation:
+            case SplitRelation(parent, outer, inner):
+                values[parent] = analyzer.simplify(values[outer] * extents[inner] + values[inner])
+            case FuseRelation(parts, fused):
+                values |= _unfuse(parts, values[fused], extents, analyzer)
+    return values
+
+
+def _unfuse(
+    parts: Sequence[IterVar], fused: Expr, extents: Mapping[IterVar, int], analyzer: Analyzer
+) -> dict[IterVar, Expr]:
+    values: dict[IterVar, Expr] = {}
+    stride = 1
+    for part in reversed(parts):
+        value = fused // stride
+        if part is not parts[0]:
+            value = value % max(extents[part], 1)
+        values[part] = analyzer.simplify(value)
+        stride *= max(extents[part], 1)
+    return values
+
+
+def _split_guards(
+    stage: Stage, extents: Mapping[IterVar, int], values: Mapping[IterVar, Expr]
+) -> list[Expr]:
+    """Where a split doesn't divide: the parent stays below its extent."""
+    return [
+        values[relation.parent] < extents[relation.parent]
+        for relation in stage.relations
+        if isinstance(relation, SplitRelation)
+        and extents[relation.outer] * extents[relation.inner] > extents[relation.parent]
+    ]
+
+
+def _tensor_guards(
+    op: Compute, region: Sequence[Dimension], points: Mapping[Var, Expr]
+) -> list[Expr]:
+    """Where a region may reach over the tensor's edge: the point stays inside."""
+    guards = []
+    for axis, dimension in zip(op.axis, region):
+        if not isinstance(dimension.low, Const):  # a constant low was clipped to the tensor
+            guards += [points[axis.var] >= 0, points[axis.var] < axis.extent]
+    return guards

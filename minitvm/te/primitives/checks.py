@@ -1,0 +1,62 @@
+"""The checks that primitives share; each refuses with the legal choices."""
+
+from __future__ import annotations
+
+from minitvm.te.attach import first_broken
+from minitvm.te.show import leaf_names, refuse
+from minitvm.te.stage import Stage, StageGraph
+from minitvm.te.tensor import Compute, IterVar
+
+
+def find_stage(graph: StageGraph, name: str, action: str) -> Stage:
+    """The stage of that name; refuses inputs, which have no loops."""
+    stage = graph.by_name.get(name)
+    if stage is None:
+        some = graph.stages[-1]
+        refuse(graph, some, action, f"there is no stage named {name!r}",
+               [other.name for other in graph.stages if other.is_compute])
+    if not stage.is_compute:
+        refuse(graph, stage, action, f"{name} is an input, which has no loops",
+               [other.name for other in graph.stages if other.is_compute])
+    return stage
+
+
+def operation(stage: Stage) -> Compute:
+    """The operation of a stage that is no input."""
+    assert isinstance(stage.op, Compute)
+    return stage.op
+
+
+def find_leaf(graph: StageGraph, stage: Stage, axis: str, action: str) -> IterVar:
+    """The loop of that name; refuses axes that were split or fused, and inlined stages."""
+    if stage.attach == "inline":
+        refuse(graph, stage, action, "it is computed inline and has no loops",
+               [other.name for other in graph.stages if other.is_compute and other.attach != "inline"])
+    found = stage.axes.get(axis)
+    if found is None:
+        refuse(graph, stage, action, f"it has no axis named {axis!r}", leaf_names(stage))
+    if found not in stage.leaves:
+        refuse(graph, stage, action, f"axis {axis} is no loop any more: it was split or fused",
+               leaf_names(stage))
+    return found
+
+
+def check_plain(graph: StageGraph, stage: Stage, axis: IterVar, action: str) -> None:
+    """Refuses an axis that is already vectorized, unrolled or parallel."""
+    kind = stage.annotations.get(axis)
+    if kind is not None:
+        refuse(graph, stage, action, f"axis {stage.labels[axis]} is already {kind}",
+               [stage.labels[leaf] for leaf in stage.leaves if leaf not in stage.annotations])
+
+
+def check_places(graph: StageGraph, stage: Stage, action: str) -> None:
+    """Refuses a graph in which a stage stands where one of its readers can't see it."""
+    broken = first_broken(graph)
+    if broken is not None:
+        attach = broken.stage.attach
+        assert not isinstance(attach, str)
+        place = f"{attach.stage.name} at {attach.stage.labels[attach.axis]}"
+        refuse(graph, stage, action,
+               f"{broken.stage.name} is computed in {place}, and its reader {broken.reader.name} "
+               f"would not be inside that loop",
+               [f"compute_root {broken.stage.name} first"])

@@ -1,0 +1,135 @@
+"""compute_at, compute_inline, compute_root, set_scope: where a stage is computed and kept."""
+
+from __future__ import annotations
+
+from minitvm.te.attach import attached_to, legal_places
+from minitvm.te.inline import check_size
+from minitvm.te.primitives.checks import check_places, find_leaf, find_stage
+from minitvm.te.show import refuse
+from minitvm.te.stage import At, Stage, StageGraph
+from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope
+
+SCOPES = ("global", "local")
+
+
+def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
+    """Computes a stage inside a loop of a stage that reads it: only what is read there.
+
+    Step: s[C].compute_at(s[D], "i")
+    Before:
+        C = allocate((4, 8), "float32")
+        for i in range(4):
+            for j in range(8):
+                C[i, j] = A[i, j] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    After:
+        for i in range(4):
+            C = allocate((1, 8), "float32", scope="local")
+            for j in range(8):
+                C[0, j] = A[i, j] * 2.0
+            for j in range(8):
+                D[i, j] = C[0, j] + 1.0
+    """
+    action = f"compute_at({step.parent}, {step.axis})"
+    stage = find_stage(graph, step.stage, action)
+    _check_not_output(graph, stage, action)
+    parent = find_stage(graph, step.parent, action)
+    places = legal_places(graph, stage)
+    choices = [f"({place.name}, {place.labels[axis]})" for place, axis in places]
+    axis = find_leaf(graph, parent, step.axis, action)
+    if parent.annotations.get(axis) == "vectorized":
+        refuse(graph, stage, action, "that loop is vectorized, and each lane would need a copy",
+               choices)
+    if (parent, axis) not in places:
+        refuse(graph, stage, action, _why_not(graph, stage, parent), choices)
+    if "parallel" in stage.annotations.values():
+        refuse(graph, stage, action, "it has a parallel loop, which would start at each iteration")
+    with graph.attempt():
+        stage.attach = At(parent, axis)
+        check_places(graph, stage, action)
+
+
+def _why_not(graph: StageGraph, stage: Stage, parent: Stage) -> str:
+    readers = [reader.name for reader in graph.readers(stage)]
+    if parent.name not in readers:
+        return f"{parent.name} does not read {stage.name}; its readers are {', '.join(readers)}"
+    return f"not all of its readers ({', '.join(readers)}) are inside that loop"
+
+
+def _check_not_output(graph: StageGraph, stage: Stage, action: str) -> None:
+    if stage.is_output:
+        refuse(graph, stage, action, "it is an output, which is computed whole", ["compute_root"])
+
+
+def apply_compute_inline(graph: StageGraph, step: ComputeInline) -> None:
+    """Computes a stage wherever it is read, without memory of its own.
+
+    Step: s[C].compute_inline()
+    Before:
+        C = allocate((4, 8), "float32")
+        for i in range(4):
+            for j in range(8):
+                C[i, j] = A[i, j] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    After:
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = A[i, j] * 2.0 + 1.0
+    """
+    action = "compute_inline"
+    stage = find_stage(graph, step.stage, action)
+    choices = ["compute_root", "compute_at"]
+    _check_not_output(graph, stage, action)
+    if stage.is_reduction:
+        refuse(graph, stage, action, "it is a reduction, which needs memory to add up in", choices)
+    attached = attached_to(graph, stage)
+    if attached:
+        refuse(graph, stage, action, f"{attached[0].name} is computed inside its loops", choices)
+    reason = check_size(graph, stage)
+    if reason is not None:
+        refuse(graph, stage, action, reason, choices)
+    with graph.attempt():
+        stage.attach = "inline"
+        check_places(graph, stage, action)
+
+
+def apply_compute_root(graph: StageGraph, step: ComputeRoot) -> None:
+    """Computes a stage whole, before the stages that read it. This is where stages start.
+
+    Step: s[C].compute_root()
+    Before:
+        C = allocate((4, 8), "float32")
+        for i in range(4):
+            for j in range(8):
+                C[i, j] = A[i, j] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    After:
+        C = allocate((4, 8), "float32")
+        for i in range(4):
+            for j in range(8):
+                C[i, j] = A[i, j] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    """
+    stage = find_stage(graph, step.stage, "compute_root")
+    with graph.attempt():
+        stage.attach = "root"
+        check_places(graph, stage, "compute_root")
+
+
+def apply_set_scope(graph: StageGraph, step: SetScope) -> None:
+    """Keeps a stage in stack memory (local) or in memory that the caller gives (global)."""
+    action = f"set_scope({step.scope})"
+    stage = find_stage(graph, step.stage, action)
+    if step.scope not in SCOPES:
+        refuse(graph, stage, action, f"{step.scope!r} is no scope", SCOPES)
+    if stage.is_output:
+        refuse(graph, stage, action, "it is an output, whose memory is the caller's")
+    stage.scope = step.scope
