@@ -214,3 +214,31 @@ def _retyped(binding: Binding, value: Value, mapping: dict[Var, Atom]) -> Bindin
         if found != var.type:
             var = Var(var.name, found)
     return Binding(var, value, binding.origin)
+
+
+def with_fresh_variables(function: Function) -> Function:
+    """A copy that shares no variable with the function, other than its free ones."""
+    return _copied(function, {})
+
+
+def _copied(function: Function, mapping: dict[Var, Atom]) -> Function:
+    params = tuple(Var(param.name, param.type) for param in function.params)
+    mapping.update(zip(function.params, params, strict=True))
+    return replace(function, params=params, body=_copied_block(function.body, mapping))
+
+
+def _copied_block(block: Block, mapping: dict[Var, Atom]) -> Block:
+    bindings: list[Binding] = []
+    for binding in block.bindings:
+        match binding.value:
+            case If(condition, then_block, else_block):
+                branches = [_copied_block(inner, mapping) for inner in (then_block, else_block)]
+                value: Value = If(_lookup(condition, mapping), *branches)
+            case Function():
+                value = _copied(binding.value, mapping)
+            case _:
+                value = map_atoms(binding.value, mapping)
+        var = Var(binding.var.name, binding.var.type)
+        mapping[binding.var] = var
+        bindings.append(Binding(var, value, binding.origin))
+    return Block(tuple(bindings), _lookup(block.result, mapping))

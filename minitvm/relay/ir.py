@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minitvm import dtypes
+from minitvm.errors import TypeInferenceError
 from minitvm.origin import NOWHERE, Origin
 from minitvm.relay.dim import Dim
 
@@ -242,6 +243,16 @@ class Module:
     def main(self) -> Function:
         """The entry function."""
         return self.functions["main"]
+
+    @staticmethod
+    def from_expr(function: Function) -> Module:
+        """The module whose entry is a function; raises `TypeInferenceError` if it has free
+        variables."""
+        free = free_variables(function)
+        if free:
+            names = ", ".join(var.name for var in free)
+            raise TypeInferenceError(f"the function uses {names}, which no parameter binds")
+        return Module({"main": function})
 
     def with_function(self, name: str, function: Function) -> Module:
         """The module with one function added or replaced; the same object where it is unchanged."""

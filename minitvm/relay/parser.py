@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -227,9 +227,10 @@ class _Parser:
             self.source.fail(node, str(error))
 
     def _make(self, operator: type[Op], attributes: dict[str, Any]) -> Op:
-        unknown = [name for name in attributes if name not in operator.__dataclass_fields__]
+        names = [item.name for item in fields(operator)]
+        unknown = [name for name in attributes if name not in names]
         if unknown:
-            known = ", ".join(operator.__dataclass_fields__) or "none"
+            known = ", ".join(names) or "none"
             raise ValueError(f"{operator.name} has no attribute {unknown[0]}; it has: {known}")
         return operator(**attributes)
 
