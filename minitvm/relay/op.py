@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from minitvm.errors import OptionError, TypeInferenceError
+from minitvm.te.recipes import schedule_default
 
 if TYPE_CHECKING:
     from minitvm.relay.ir import Atom, Type
@@ -89,7 +90,7 @@ class Op:
     def schedule(self, s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
         """Schedules a kernel that this operator anchors: `anchor` is what `compute` gave, `output`
         the kernel's last tensor (the same one, or what was fused behind it)."""
-        raise NotImplementedError(f"{self.name} has no schedule of its own")
+        schedule_default(s, anchor, output, target)
 
     def legalize(self, emit: Emit, *arguments: Any) -> Atom | None:
         """Emits simpler operators and gives their result; None where the operator stays."""

@@ -1,0 +1,11 @@
+"""Schedules that operators share: from a kernel's tensors and the target to a scheduled loop nest.
+
+Each recipe takes the schedule, the kernel's anchor (the tensor that decides the loop nest, such as
+a convolution) and its output (the anchor itself, or what was fused behind it). Choices depend on
+shapes and on the target's vector width, registers and caches, never on a model.
+"""
+
+from minitvm.te.recipes.convolution import schedule_conv2d, schedule_dense
+from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
+
+__all__ = ["schedule_conv2d", "schedule_default", "schedule_dense", "schedule_outputs", "schedule_reduce"]

@@ -1,0 +1,194 @@
+"""Convolutions in packed layouts, and packed dense layers: register tiles over the output.
+
+The output's loop nest is (batch, channel blocks by tile, [rows], positions by tile); inside it the
+reduction accumulates a tile in a local buffer, which the compiler keeps in registers, and the
+epilogue (bias, clip, residual) is applied to the tile as it is stored:
+
+    for each tile of channel blocks          weights are read once
+        for each tile of positions           inputs come from the cache
+            tile = 0
+            for each input channel and tap   tile += input * weights   (unrolled over the tile)
+            output tile = epilogue(tile)
+
+A convolution of one tap runs over rows and columns as one axis. Zero padding is a copy of the
+input's channel block with a border, made once for all taps.
+"""
+
+from __future__ import annotations
+
+from minitvm.target import Target
+from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.tiles import choose_tile
+from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.te.tensor import Compute, IterVar, Tensor
+
+
+def schedule_conv2d(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
+    """Chooses the recipe by what the convolution computes."""
+    for tag, recipe in _RECIPES.items():
+        op = find_tag(tag, [output])
+        if op is not None and _same_image(op, output):
+            recipe(s, op, output, target)
+            return
+    schedule_default(s, anchor, output, target)
+
+
+def _same_image(op: Compute, output: Tensor) -> bool:
+    """Whether the output has the elements of a packed convolution, in its shape."""
+    if output.ndim != 5:
+        return False
+    batch, blocks, *positions, lanes = (extent_of(axis) for axis in op.axis)
+    points = 1
+    for extent in positions:
+        points *= extent
+    n, c, h, w, lane = output.extents()
+    return (batch, blocks, points, lanes) == (n, c, h * w, lane)
+
+
+def _accumulator(s: Schedule, op: Compute, output: Tensor) -> StageHandle:
+    """The stage that reduces; a cached copy where the reduction itself is the output."""
+    if op is not output.op:
+        return s[op]
+    return s[s.cache_write(output, "local")]
+
+
+def _split(stage: StageHandle, axis: IterVar, factor: int) -> tuple[IterVar | None, IterVar]:
+    """(outer, inner), or no outer axis where one tile covers the extent."""
+    if extent_of(axis) <= factor:
+        return None, axis
+    outer, inner = stage.split(axis, factor=factor)
+    return outer, inner
+
+
+def _reorder(stage: StageHandle, *axes: IterVar | None) -> list[IterVar]:
+    order = [axis for axis in axes if axis is not None]
+    stage.reorder(*order)
+    return order
+
+
+def _unroll(stage: StageHandle, *axes: IterVar) -> None:
+    for axis in axes:
+        stage.unroll(axis)
+
+
+def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
+    conv = _accumulator(s, op, output)
+    inline_injective(s, [output], keep=[op])
+    co, ky, kx, ci = op.reduce_axis
+    _, blocks, points, _ = (extent_of(axis) for axis in op.axis)
+    tile = choose_tile(points, blocks, extent_of(co) * extent_of(ci), target)
+
+    out = s[output]
+    n, fo, y, x, fi = out.op.axis
+    p_outer, p_inner = _split(out, out.fuse(y, x), tile.points)
+    fo_outer, fo_inner = _split(out, fo, tile.blocks)
+    _reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
+    out.vectorize(fi)
+    _unroll(out, fo_inner, p_inner)
+
+    conv.compute_at(out, p_outer or fo_outer or n)
+    n, fo, p, fi = conv.op.axis
+    co, ky, kx, ci = conv.op.reduce_axis
+    conv.reorder(n, co, ky, kx, ci, fo, p, fi)
+    conv.vectorize(fi)
+    _unroll(conv, fo, p)
+
+
+def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
+    conv = _accumulator(s, op, output)
+    pad = find_tag("pad", [output])
+    inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
+    co, ky, kx, ci = op.reduce_axis
+    _, blocks, _, columns, _ = (extent_of(axis) for axis in op.axis)
+    reduction = extent_of(co) * extent_of(ci) * extent_of(ky) * extent_of(kx)
+    tile = choose_tile(columns, blocks, reduction, target)
+
+    out = s[output]
+    n, fo, y, x, fi = out.op.axis
+    x_outer, x_inner = _split(out, x, tile.points)
+    fo_outer, fo_inner = _split(out, fo, tile.blocks)
+    _reorder(out, n, fo_outer, y, x_outer, fo_inner, x_inner, fi)
+    out.vectorize(fi)
+    _unroll(out, fo_inner, x_inner)
+
+    conv.compute_at(out, x_outer or y)
+    if pad is not None:
+        _place_padding(s[pad], out, n)
+    n, fo, y, x, fi = conv.op.axis
+    co, ky, kx, ci = conv.op.reduce_axis
+    conv.reorder(n, y, co, ky, kx, ci, fo, x, fi)
+    conv.vectorize(fi)
+    _unroll(conv, fo, x)
+
+
+def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
+    """Copies the padded input at a loop of the output, in vectors where it has lanes."""
+    pad.compute_at(out, axis)
+    if len(pad.op.axis) == 5:
+        pad.vectorize(pad.op.axis[-1])
+
+
+DEPTHWISE_POINTS = 8
+"""Positions of a depthwise tile: enough to reuse the loaded inputs of neighbouring windows."""
+
+
+def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
+    conv = _accumulator(s, op, output)
+    pad = find_tag("pad", [output])
+    inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
+    columns = extent_of(op.axis[3])
+    tiles = -(-columns // DEPTHWISE_POINTS)
+    points = -(-columns // tiles)
+
+    out = s[output]
+    n, co, y, x, ci = out.op.axis
+    x_outer, x_inner = _split(out, x, points)
+    _reorder(out, n, co, y, x_outer, x_inner, ci)
+    out.vectorize(ci)
+    _unroll(out, x_inner)
+
+    conv.compute_at(out, x_outer or y)
+    if pad is not None:
+        _place_padding(s[pad], out, co)
+    n, co, y, x, ci = conv.op.axis
+    ky, kx = conv.op.reduce_axis
+    conv.reorder(n, co, y, ky, kx, x, ci)
+    conv.vectorize(ci)
+    _unroll(conv, ky, kx, x)
+
+
+_RECIPES = {
+    "conv2d_nchwc_pointwise": _pointwise,
+    "conv2d_nchwc": _direct,
+    "depthwise_conv2d_nchwc": _depthwise,
+}
+
+
+def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
+    """A packed dense layer: a register tile of rows by blocks; others as any reduction."""
+    op = find_tag("dense_packed", [output])
+    unpacked = find_tag("dense_unpack", [output])
+    if op is None or unpacked is None or output.extents() != tuple(map(extent_of, unpacked.axis)):
+        schedule_default(s, anchor, output, target)
+        return
+    inline_injective(s, [output], keep=[op])
+    rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
+    tile = choose_tile(rows, blocks, extent_of(op.reduce_axis[0]), target)
+
+    out = s[output]
+    m, n = out.op.axis
+    m_outer, m_inner = _split(out, m, tile.points)
+    n_outer, n_inner = _split(out, n, tile.blocks * lanes)
+    n_block, lane = out.split(n_inner, factor=lanes)
+    order = _reorder(out, n_outer, m_outer, m_inner, n_block, lane)
+    out.vectorize(lane)
+    if len(order) < 4:
+        return
+
+    dense = s[op]
+    dense.compute_at(out, order[-4])
+    m, no, ni = op.axis
+    dense.reorder(op.reduce_axis[0], m, no, ni)
+    dense.vectorize(ni)
+    _unroll(dense, m, no)

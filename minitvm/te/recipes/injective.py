@@ -1,0 +1,87 @@
+"""Elementwise, broadcast, injective and reduction kernels: vectors along the innermost axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from minitvm.target import Target
+from minitvm.te.recipes.inline import computations, extent_of, inline_injective
+from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.te.tensor import Compute, Tensor
+
+
+def schedule_outputs(s: Schedule, outputs: Sequence[Tensor], target: Target) -> None:
+    """Injective kernels, with any number of outputs.
+
+    Inner axes are fused until they hold a vector; values used several times are computed once for
+    each vector of the last output.
+    """
+    left = inline_injective(s, outputs)
+    for output in outputs:
+        vectorize_inner(s[output], target)
+    if len(outputs) == 1:
+        place_at(left, s[outputs[0]])
+
+
+def schedule_default(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
+    """For operators without a recipe: a reduction's, or an injective kernel's."""
+    if any(op.reduce_axis for op in computations([output])):
+        schedule_reduce(s, output, target)
+    else:
+        schedule_outputs(s, [output], target)
+
+
+def schedule_reduce(s: Schedule, output: Tensor, target: Target) -> None:
+    """Reductions, each computed whole, with vectors along the innermost kept axis if it is long
+    enough; what follows is vectorized by itself."""
+    for stage in inline_injective(s, [output]):
+        _vectorize_reduction(stage, target)
+    if s[output].op.reduce_axis:
+        _vectorize_reduction(s[output], target)
+    else:
+        vectorize_inner(s[output], target)
+
+
+def vectorize_inner(stage: StageHandle, target: Target) -> None:
+    """Splits the innermost axis by the vector width, fusing inner axes first where it is short."""
+    op = stage.op
+    assert isinstance(op, Compute)
+    lanes = target.lanes(op.bodies[0].dtype)
+    axes = list(op.axis)
+    if not axes or lanes == 1 or op.reduce_axis:
+        return
+    inner = axes.pop()
+    extent = extent_of(inner)
+    while axes and extent % lanes and extent < 4 * lanes and extent_of(axes[-1]):
+        outer = axes.pop()
+        extent *= extent_of(outer)
+        inner = stage.fuse(outer, inner)
+    if extent == lanes:
+        stage.vectorize(inner)
+    elif extent > lanes:
+        _, lane = stage.split(inner, factor=lanes)
+        stage.vectorize(lane)
+
+
+def place_at(stages: Iterable[StageHandle], consumer: StageHandle) -> None:
+    """Computes stages that aren't reductions inside all but the innermost loop of a consumer."""
+    loops = consumer.leaf_iter_vars
+    for stage in stages:
+        if len(loops) > 1 and not stage.op.reduce_axis:
+            stage.compute_at(consumer, loops[-2])
+
+
+def _vectorize_reduction(stage: StageHandle, target: Target) -> None:
+    """Kept axes outside, then the reduction, and one vector of kept points innermost."""
+    op = stage.op
+    assert isinstance(op, Compute)
+    lanes = target.lanes(op.bodies[0].dtype)
+    if not op.reduce_axis or not op.axis:
+        return
+    inner = op.axis[-1]
+    extent = extent_of(inner)
+    if extent < lanes or lanes == 1:
+        return
+    outer, lane = stage.split(inner, factor=lanes)
+    stage.reorder(*op.axis[:-1], outer, *op.reduce_axis, lane)
+    stage.vectorize(lane)

@@ -1,0 +1,61 @@
+"""Register tiles: how many accumulators of a convolution or matrix product stay in registers.
+
+A tile is `points x blocks` vector accumulators. Each step of the reduction loads `blocks` weight
+vectors and multiplies each with `points` broadcast inputs, so the tile must fit the register file
+with one vector for each block and one for the input. Among the tiles that fit, `choose_tile` takes
+the one with the fewest estimated cycles over the whole extent, tails included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minitvm.target import Target
+
+FMA_PER_CYCLE = 2
+FMA_LATENCY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`points` output positions by `blocks` vectors of output channels."""
+
+    points: int
+    blocks: int
+
+    def registers(self) -> int:
+        """Vector registers: the accumulators, the weights, and the broadcast input."""
+        return self.points * self.blocks + self.blocks + 1
+
+    def cycles(self, reduction: int) -> float:
+        """Estimated cycles to reduce over `reduction` steps and to store the result."""
+        products = self.points * self.blocks
+        multiply = products / FMA_PER_CYCLE
+        # With one block every product needs a load of its own, which LLVM folds into the FMA.
+        load = (products if self.blocks == 1 else self.points) + self.blocks
+        step = max(multiply, load / 2 * (1.15 if self.blocks == 1 else 1), FMA_LATENCY)
+        return reduction * step + 2 * products + 12
+
+
+def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
+    """The tile with the fewest estimated cycles for `points` positions and `blocks` channel blocks."""
+
+    def total(tile: Tile) -> float:
+        full_points, tail_points = divmod(points, tile.points)
+        full_blocks, tail_blocks = divmod(blocks, tile.blocks)
+        return sum(
+            count * Tile(p, b).cycles(reduction)
+            for p, p_count in ((tile.points, full_points), (tail_points, int(tail_points > 0)))
+            for b, b_count in ((tile.blocks, full_blocks), (tail_blocks, int(tail_blocks > 0)))
+            if (count := p_count * b_count)
+        )
+
+    candidates = [
+        tile
+        for b in range(1, min(blocks, 6) + 1)
+        for p in range(1, min(points, 30) + 1)
+        if (tile := Tile(p, b)).registers() <= target.vector_registers
+    ]
+    return min(candidates, key=total)
+
+
