@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ class PassTimer:
         elapsed = time.perf_counter() - self._started.pop()
         self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
         self.runs[name] = self.runs.get(name, 0) + 1
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Times a step that is no pass, such as running LLVM."""
+        self.run_before_pass(name, None)
+        yield
+        self.run_after_pass(name, None, None)
 
     def table(self) -> str:
         """The passes, slowest first: milliseconds, runs, name."""
