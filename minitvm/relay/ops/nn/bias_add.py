@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from minitvm import dtypes, te
-from minitvm.relay.ir import TensorType
-from minitvm.relay.op import Op, Pattern, register
+from minitvm.relay.ir import Atom, TensorType, tensor_type
+from minitvm.relay.op import Emit, Op, Pattern, register
+from minitvm.relay.ops.broadcast import Add
 from minitvm.relay.ops.nn.normalization import along, channel_axis
 from minitvm.relay.ops.nn.windows import stage
+from minitvm.relay.ops.transform import ExpandDims
 
 
 @register
@@ -37,3 +39,10 @@ class BiasAdd(Op):
     def compute(self, data: te.Tensor, bias: te.Tensor) -> te.Tensor:
         axis = self.axis % data.ndim
         return stage(data.shape, lambda *i: data[i] + bias[i[axis]], "broadcast")
+
+    def legalize(self, emit: Emit, data: Atom, bias: Atom) -> Atom:
+        rank = tensor_type(data).rank
+        behind = rank - 1 - self.axis % rank
+        if behind:
+            bias = emit(ExpandDims(axis=tuple(range(1, behind + 1))), bias)
+        return emit(Add(), data, bias)

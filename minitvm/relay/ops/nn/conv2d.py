@@ -133,12 +133,26 @@ class Conv2d(Op):
         return conv2d_compute.packed(data, weight, window, self.groups)
 
     def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
-        data, weight = types
-        channels, filters = data.shape[1], weight.shape[0]
-        block = target.lanes(data.dtype)
+        block = target.lanes(types[0].dtype)
+        return self._packed(types, block, has_few_channels(types[0].shape[1], block))
+
+    def follow_layout(
+        self, types: tuple[Any, ...], layouts: tuple[str | None, ...]
+    ) -> LayoutChoice | None:
+        if layouts[0] is None:
+            return None
+        layout = parse_layout(layouts[0])
+        block = layout.block("C")
+        return self._packed(types, block, False) if str(layout) == f"NCHW{block}c" else None
+
+    def _packed(
+        self, types: tuple[Any, ...], block: int, unpacked_data: bool
+    ) -> LayoutChoice | None:
+        """The form in blocks of channels; `unpacked_data` leaves the data as it is."""
+        channels, filters = types[0].shape[1], types[1].shape[0]
         if (self.data_layout, self.kernel_layout) != ("NCHW", "OIHW") or block == 1:
             return None
-        if not dtypes.is_float(data.dtype):
+        if not dtypes.is_float(types[0].dtype):
             return None
         packed = f"NCHW{block}c"
         if self.groups > 1 and self.groups == channels == filters:
@@ -148,10 +162,9 @@ class Conv2d(Op):
             return LayoutChoice(op, (packed, kernel), packed)
         if self.groups > 1 and (channels // self.groups % block or filters // self.groups % block):
             return None
-        if self.groups == 1 and has_few_channels(channels, block):
+        if self.groups == 1 and unpacked_data:
             kernel = f"OIHW{channels}i{block}o"
-            op = replace(self, kernel_layout=kernel)
-            return LayoutChoice(op, (None, kernel), packed)
+            return LayoutChoice(replace(self, kernel_layout=kernel), (None, kernel), packed)
         kernel = f"OIHW{block}i{block}o"
         op = replace(self, data_layout=packed, kernel_layout=kernel)
         return LayoutChoice(op, (packed, kernel), packed)

@@ -10,10 +10,12 @@ import numpy as np
 
 from minitvm import dtypes, te
 from minitvm.relay.dim import Dim
-from minitvm.relay.ir import TensorType
-from minitvm.relay.op import Op, Pattern, register
+from minitvm.relay.ir import Atom, Constant, TensorType, tensor_type
+from minitvm.relay.op import Emit, Op, Pattern, register
 from minitvm.relay.ops.families import broadcast_shapes, read_broadcast
+from minitvm.relay.ops.nn.dense import Dense
 from minitvm.relay.ops.nn.windows import stage
+from minitvm.relay.ops.transform import Reshape, Transpose
 from minitvm.tir.ir import Expr
 
 
@@ -59,6 +61,18 @@ class Matmul(Op):
             return te.sum(left * read_broadcast(y, inner[-y.ndim:]), axis=k)
 
         return stage(shape, element, "matmul")
+
+    def legalize(self, emit: Emit, x: Atom, y: Atom) -> Atom | None:
+        """A product with a constant matrix is a `nn.dense`, whose weights can be packed."""
+        given = tensor_type(x)
+        if not isinstance(y, Constant) or y.data.ndim != 2 or 0 in y.data.shape:
+            return None
+        depth, columns = y.data.shape
+        rows = x if given.rank == 2 else emit(Reshape(newshape=(-1, depth)), x)
+        result = emit(Dense(), rows, emit(Transpose(axes=(1, 0)), y))
+        if given.rank == 2:
+            return result
+        return emit(Reshape(newshape=(*given.shape[:-1], columns)), result)
 
 
 def _columns(shape: Sequence[Dim]) -> tuple[Dim, ...]:

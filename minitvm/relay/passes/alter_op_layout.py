@@ -1,0 +1,261 @@
+"""Relay -> relay in which convolutions, and what lies between them, work on packed tensors.
+
+Every value is remembered in the forms in which it exists. An operator that prefers a packed form
+(`Op.alter_layout`) gets it; one that can follow a packed argument (`layout_rules`) follows; all
+others get plain arguments. A transform is emitted where a form is first needed, and never again, so
+that packed values flow from convolution to convolution and are unpacked only at the edges.
+
+The idea of transforms that are eliminated rather than optimised is from "Optimizing CNN Model
+Inference on CPUs" (Liu et al., USENIX ATC 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from minitvm.errors import LoweringError
+from minitvm.origin import Origin
+from minitvm.relay.build import BlockBuilder
+from minitvm.relay.ir import (
+    Atom,
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Function,
+    If,
+    Module,
+    TensorType,
+    Value,
+    Var,
+    atoms,
+    map_atoms,
+    tensor_type,
+)
+from minitvm.relay.layout import Layout
+from minitvm.relay.op import Op
+from minitvm.relay.ops.layout_transform import LayoutTransform
+from minitvm.relay.ops.transform import ExpandDims
+from minitvm.relay.passes.layout_rules import (
+    Followed,
+    Form,
+    follow,
+    forms_of,
+    from_choice,
+    is_padded,
+    packed_type,
+)
+from minitvm.remarks import remark
+from minitvm.target import Target
+from minitvm.transform import PASS_NAMES, Pass
+
+NAME = "AlterOpLayout"
+LEVEL = 3
+PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pass
+
+
+def alter_op_layout(target: Target) -> Pass[Module]:
+    """The pass for a target, whose vector width is the block of channels.
+
+    Before:
+
+        def main(
+            x: Tensor((1, 16, 8, 8), "float32"), w: Tensor((32, 16, 3, 3), "float32"),
+        ) -> Tensor((1, 32, 6, 6), "float32"):
+            v0 = nn.conv2d(x, w)  #: "conv"
+            v1 = nn.relu(v0)  #: "relu"
+            return v1
+
+    After, for 8 lanes:
+
+        def main(
+            x: Tensor((1, 16, 8, 8), "float32"), w: Tensor((32, 16, 3, 3), "float32"),
+        ) -> Tensor((1, 32, 6, 6), "float32"):
+            x_NCHW8c = layout_transform(x, src_layout="NCHW", dst_layout="NCHW8c")  #: "conv"
+            w_OIHW8i8o = layout_transform(w, src_layout="OIHW", dst_layout="OIHW8i8o")  #: "conv"
+            v0 = nn.conv2d(
+                x_NCHW8c, w_OIHW8i8o, data_layout="NCHW8c", kernel_layout="OIHW8i8o",
+            )  #: "conv"
+            v1 = nn.relu(v0)  #: "relu"
+            v1_NCHW = layout_transform(v1, src_layout="NCHW8c", dst_layout="NCHW")  #: "relu"
+            return v1_NCHW
+    """
+
+    def run(module: Module) -> Module:
+        for name, function in module.functions.items():
+            if not function.is_primitive:
+                body = _Layouts(target).block(function.body)
+                module = module.with_function(name, function.with_body(body))
+        return module
+
+    return Pass(NAME, run, LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A value that was computed packed: `atom` holds it in `layout`, padding lanes zero."""
+
+    atom: Var
+    layout: Layout
+    origin: Origin
+
+
+class _Layouts:
+    """One function being rewritten: the forms in which each of its values exists."""
+
+    def __init__(self, target: Target, outer: _Layouts | None = None) -> None:
+        self.target = target
+        self.builder: BlockBuilder = BlockBuilder(parent=outer.builder if outer else None)
+        self.packed: dict[Var, _Packed] = dict(outer.packed) if outer else {}
+        self.plain: dict[Var, Atom] = dict(outer.plain) if outer else {}
+        self.forms: dict[tuple[Atom, Form], Atom] = dict(outer.forms) if outer else {}
+
+    def block(self, block: Block) -> Block:
+        """The block rewritten; the same object where nothing changes."""
+        for binding in block.bindings:
+            self.binding(binding)
+        last = self.packed.get(block.result) if isinstance(block.result, Var) else None
+        result = self.get(block.result, None, last.origin if last else self.builder.origin)
+        same = result is block.result and len(self.builder.bindings) == len(block.bindings)
+        if same and all(
+            a is b for a, b in zip(self.builder.bindings, block.bindings, strict=True)
+        ):
+            return block
+        return self.builder.finish(result)
+
+    def binding(self, binding: Binding) -> None:
+        """Adds one binding in the layout that suits it."""
+        match binding.value:
+            case Call(callee, arguments) if isinstance(callee, Op):
+                if self.altered(binding, callee, arguments):
+                    return
+                value = self.with_plain_atoms(binding.value, binding.origin)
+            case If(condition, then_block, else_block):
+                inner = [_Layouts(self.target, self).block(b) for b in (then_block, else_block)]
+                same = inner[0] is then_block and inner[1] is else_block
+                whole = binding.value if same else If(condition, inner[0], inner[1])
+                value = self.with_plain_atoms(whole, binding.origin)
+            case Function(_, body):
+                value = binding.value.with_body(_Layouts(self.target, self).block(body))
+            case _:
+                value = self.with_plain_atoms(binding.value, binding.origin)
+        same = value is binding.value
+        self.builder.append(binding if same else Binding(binding.var, value, binding.origin))
+
+    def with_plain_atoms(self, value: Value, origin: Origin) -> Value:
+        """The value with each of its own variables in plain form."""
+        mapping = {
+            atom: self.get(atom, None, origin) for atom in atoms(value) if isinstance(atom, Var)
+        }
+        changed = {old: new for old, new in mapping.items() if new is not old}
+        return map_atoms(value, changed) if changed else value
+
+    # --- operators ------------------------------------------------------------------------------
+
+    def altered(self, binding: Binding, op: Op, arguments: tuple[Atom, ...]) -> bool:
+        """Adds the operator in packed form if it follows its arguments or prefers one."""
+        result = binding.var.type
+        if not isinstance(result, TensorType):
+            return False
+        layouts = {
+            index: self.packed[argument].layout
+            for index, argument in enumerate(arguments)
+            if isinstance(argument, Var) and argument in self.packed
+        }
+        reason = ""
+        if layouts:
+            followed, reason = follow(op, arguments, layouts, result)
+            if followed is not None:
+                self.emit_packed(binding, followed, arguments)
+                return True
+        types: tuple[Any, ...] = tuple(argument.type for argument in arguments)
+        choice = op.alter_layout(types, self.target)
+        if choice is None:
+            if reason:
+                remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
+            return False
+        followed = from_choice(choice)
+        if followed is None:
+            self.emit_plain(binding, choice.op, forms_of(choice), arguments)
+        else:
+            if packed_type(followed, types, result) is None:
+                raise LoweringError(
+                    f"{op.name}, of {binding.origin}, does not give {followed.result} of {result} "
+                    f"in the form that its alter_layout chose; correct alter_layout or infer"
+                )
+            self.emit_packed(binding, followed, arguments)
+        return True
+
+    def emit_packed(
+        self, binding: Binding, followed: Followed, arguments: tuple[Atom, ...]
+    ) -> None:
+        """Adds a call whose result is packed."""
+        atoms_wanted = self.get_all(arguments, followed.forms, binding.origin)
+        var = self.builder.emit(
+            followed.op, *atoms_wanted, origin=binding.origin, name=binding.var.name
+        )
+        self.packed[binding.var] = _Packed(var, followed.result, binding.origin)
+
+    def emit_plain(
+        self, binding: Binding, op: Op, forms: tuple[Form | None, ...], arguments: tuple[Atom, ...]
+    ) -> None:
+        """Adds a call that takes packed arguments, such as weights, and gives a plain result."""
+        call = Call(op, tuple(self.get_all(arguments, forms, binding.origin)))
+        self.builder.append(Binding(binding.var, call, binding.origin))
+
+    # --- forms ----------------------------------------------------------------------------------
+
+    def get_all(
+        self, arguments: tuple[Atom, ...], forms: tuple[Form | None, ...], origin: Origin
+    ) -> list[Atom]:
+        """Each argument in its form."""
+        return [self.get(a, form, origin) for a, form in zip(arguments, forms, strict=True)]
+
+    def get(self, atom: Atom, form: Form | None, origin: Origin) -> Atom:
+        """A value in a form (None: plain), transformed where it does not exist in it yet."""
+        packed = self.packed.get(atom) if isinstance(atom, Var) else None
+        if form is None:
+            return atom if packed is None else self.get_plain(atom, packed, origin)
+        if packed is not None and form == Form(packed.layout):
+            return packed.atom
+        key = (atom, form)
+        if key not in self.forms:
+            self.forms[key] = self.transform(atom, packed, form, origin)
+        return self.forms[key]
+
+    def get_plain(self, atom: Atom, packed: _Packed, origin: Origin) -> Atom:
+        """A packed value unpacked."""
+        assert isinstance(atom, Var)
+        if atom not in self.plain:
+            self.plain[atom] = self.emit_transform(
+                packed.atom, packed.layout, Form(_plain_layout(packed.layout)), atom, origin
+            )
+        return self.plain[atom]
+
+    def transform(
+        self, atom: Atom, packed: _Packed | None, form: Form, origin: Origin
+    ) -> Atom:
+        """A value newly transformed to a form: from its packed one if that will do."""
+        if packed is not None and not form.expand and packed.layout.logical == form.layout.logical:
+            return self.emit_transform(packed.atom, packed.layout, form, atom, origin)
+        source = self.get(atom, None, origin)
+        if form.expand:
+            new_axes = tuple(range(form.expand))
+            source = self.builder.emit(ExpandDims(axis=new_axes), source, origin=origin)
+        return self.emit_transform(source, _plain_layout(form.layout), form, source, origin)
+
+    def emit_transform(
+        self, source: Atom, layout: Layout, form: Form, logical: Atom, origin: Origin
+    ) -> Atom:
+        """A `layout_transform` of `source`; `logical` is the same value in plain form."""
+        shape: Any = tensor_type(logical).shape
+        cut = shape if is_padded(layout, shape) else ()
+        op = LayoutTransform(str(layout), str(form.layout), cut)
+        stem = "" if isinstance(source, Constant) else f"{getattr(logical, 'name', 'v')}_"
+        return self.builder.emit(op, source, origin=origin, name=f"{stem}{form.layout}")
+
+
+def _plain_layout(layout: Layout) -> Layout:
+    """The layout with the same logical axes and no blocks."""
+    return Layout(tuple(axis for axis in layout.axes if not axis.block))

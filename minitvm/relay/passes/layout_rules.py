@@ -1,0 +1,224 @@
+"""Which operators can follow a packed layout, and what they then take and give.
+
+An operator follows if it gives, from packed arguments, the packed form of its result. What says so:
+
+    its own `follow_layout`        pooling, padding, convolutions
+    pattern ELEMWISE, BROADCAST    all arguments packed alike; those that broadcast along channels
+                                   get blocks of one (`NCHW1c`), scalars stay as they are
+    pattern COMM_REDUCE            where it reduces along axes that are not blocked
+
+The type rule then has the last word: the packed call must have the packed type. Where channels do
+not fill their last block, the padding lanes of every packed tensor are zeros; an operator that
+would turn zeros into something else (an exponential, an addition of a scalar) does not follow. That
+is found by evaluating it on zeros, with the constants it is called with. Operators that have a
+packed form of their own, with weights that are padded too, vouch for it themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from minitvm.errors import TypeInferenceError
+from minitvm.relay.dim import Dim
+from minitvm.relay.infer import operator_type
+from minitvm.relay.ir import Atom, Constant, TensorType
+from minitvm.relay.layout import Axis, Layout, parse_layout
+from minitvm.relay.op import LayoutChoice, Op, Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an argument is wanted: with `expand` leading dimensions of 1, then in `layout`."""
+
+    layout: Layout
+    expand: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The call to make instead: operator, the form of each argument (None: plain), and the layout
+    of its result."""
+
+    op: Op
+    forms: tuple[Form | None, ...]
+    result: Layout
+
+
+def follow(
+    op: Op, arguments: Sequence[Atom], packed: Mapping[int, Layout], result: TensorType
+) -> tuple[Followed | None, str]:
+    """How `op` follows, where argument i comes in the layout `packed[i]`; else None and why not."""
+    types = [given for argument in arguments if isinstance(given := argument.type, TensorType)]
+    if len(types) < len(arguments):
+        return None, f"{op.name} has an argument that is no tensor"
+    candidate = _candidate(op, types, packed, result)
+    if candidate is None:
+        return None, f"{op.name} does not take packed arguments"
+    if packed_type(candidate, types, result) is None:
+        return None, f"{op.name} gives something else from packed arguments"
+    if is_padded(candidate.result, result.shape) and not (
+        prefers_a_layout(op) or _keeps_zeros(candidate, arguments)
+    ):
+        return None, f"{op.name} may turn the zeros of padded channels into something else"
+    return candidate, ""
+
+
+def prefers_a_layout(op: Op) -> bool:
+    """Whether the operator answers `alter_layout`: then zeros in the padding of its arguments, its
+    weights among them, give zeros in that of its result by construction."""
+    return type(op).alter_layout is not Op.alter_layout
+
+
+def is_padded(layout: Layout, shape: Sequence[Dim]) -> bool:
+    """Whether a tensor of this logical shape has padding in `layout`."""
+    return any(
+        extent % layout.block(name) != 0
+        for name, extent in zip(layout.logical, shape, strict=True)
+        if layout.block(name) > 1
+    )
+
+
+def from_choice(choice: LayoutChoice) -> Followed | None:
+    """An operator's own answer; None where its result is plain and nothing needs following."""
+    if choice.result is None:
+        return None
+    return Followed(choice.op, forms_of(choice), parse_layout(choice.result))
+
+
+def forms_of(choice: LayoutChoice) -> tuple[Form | None, ...]:
+    """The form of each argument of an operator's own answer."""
+    return tuple(None if text is None else Form(parse_layout(text)) for text in choice.arguments)
+
+
+def _candidate(
+    op: Op, types: Sequence[Any], packed: Mapping[int, Layout], result: TensorType
+) -> Followed | None:
+    layouts = tuple(str(packed[i]) if i in packed else None for i in range(len(types)))
+    choice = op.follow_layout(tuple(types), layouts)
+    if choice is not None:
+        return from_choice(choice)
+    if op.pattern in (Pattern.ELEMWISE, Pattern.BROADCAST):
+        return _elementwise(op, types, packed, result)
+    if op.pattern is Pattern.COMM_REDUCE and len(types) == 1:
+        return _reduction(op, types[0].rank, packed[0])
+    return None
+
+
+# --- elementwise and broadcasting ---------------------------------------------------------------
+
+
+def _elementwise(
+    op: Op, types: Sequence[TensorType], packed: Mapping[int, Layout], result: TensorType
+) -> Followed | None:
+    if any(item.name in ("axis", "axes") for item in fields(op)):
+        return None
+    leading = next(
+        (layout for i, layout in packed.items() if _spans(layout, types[i], result)), None
+    )
+    if leading is None:
+        return None
+    forms = tuple(_argument_form(given, leading, result) for given in types)
+    return Followed(op, forms, leading)
+
+
+def _spans(layout: Layout, given: TensorType, result: TensorType) -> bool:
+    """Whether an argument has all the channels of the result, so that its layout can be taken."""
+    return given.rank == result.rank == len(layout.logical) and all(
+        layout.block(name) == 1 or a == b
+        for name, a, b in zip(layout.logical, given.shape, result.shape, strict=True)
+    )
+
+
+def _argument_form(given: TensorType, leading: Layout, result: TensorType) -> Form | None:
+    """An argument aligned with the last axes of the result, and blocked as `leading` is."""
+    if all(extent == 1 for extent in given.shape):
+        return None
+    first_blocked = min(
+        position for position, name in enumerate(leading.logical) if leading.block(name) > 1
+    )
+    expand = max(result.rank - first_blocked - given.rank, 0)
+    shape = (1,) * expand + given.shape
+    start = result.rank - len(shape)
+    extents = dict(zip(leading.logical[start:], shape, strict=True))
+    whole = dict(zip(leading.logical, result.shape, strict=True))
+    axes = tuple(
+        Axis(axis.name, 1) if axis.block and extents[axis.name] != whole[axis.name] else axis
+        for axis in leading.axes
+        if axis.name in extents
+    )
+    return Form(Layout(axes), expand)
+
+
+# --- reductions ---------------------------------------------------------------------------------
+
+
+def _reduction(op: Any, rank: int, layout: Layout) -> Followed | None:
+    names = {item.name for item in fields(op)}
+    if not {"axis", "keepdims"} <= names or "exclude" in names or op.axis is None:
+        return None
+    given = (op.axis,) if isinstance(op.axis, int) else op.axis
+    gone = "".join(layout.logical[axis % rank] for axis in given)
+    if any(layout.block(name) > 1 for name in gone):
+        return None
+    places = tuple(layout.axes.index(Axis(name)) for name in gone)
+    moved = replace(op, axis=places[0] if isinstance(op.axis, int) else places)
+    return Followed(moved, (Form(layout),), layout if op.keepdims else layout.without(gone))
+
+
+# --- the last word ------------------------------------------------------------------------------
+
+
+def packed_type(
+    followed: Followed, types: Sequence[TensorType], result: TensorType
+) -> TensorType | None:
+    """The type of the packed call, if that is the packed form of `result`; else None."""
+    if len(followed.result.logical) != result.rank:
+        return None
+    wanted = TensorType(followed.result.pack_shape(result.shape), result.dtype)
+    given = tuple(
+        TensorType(form_shape(form, item.shape), item.dtype)
+        for form, item in zip(followed.forms, types, strict=True)
+    )
+    try:
+        found = operator_type(followed.op, given)
+    except TypeInferenceError:
+        return None
+    return wanted if found == wanted else None
+
+
+def form_shape(form: Form | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The shape that a tensor of a logical shape has in a form."""
+    if form is None:
+        return shape
+    return form.layout.pack_shape((1,) * form.expand + shape)
+
+
+def _keeps_zeros(followed: Followed, arguments: Sequence[Atom]) -> bool:
+    """Whether zeros in the packed arguments give zeros."""
+    values = []
+    for form, argument in zip(followed.forms, arguments, strict=True):
+        given = argument.type
+        assert isinstance(given, TensorType)
+        varies = form is not None and any(axis.block > 1 for axis in form.layout.axes)
+        if not varies and not isinstance(argument, Constant):
+            return False
+        if not all(isinstance(extent, int) for extent in given.shape):
+            return False
+        shape: Any = form_shape(form, given.shape)
+        if varies:
+            values.append(np.zeros(_one_block(followed.op, form, shape), given.dtype))
+        else:
+            assert isinstance(argument, Constant)
+            values.append(argument.data.reshape(shape))
+    found = followed.op.evaluate(*values)
+    return isinstance(found, np.ndarray) and not np.any(found)
+
+
+def _one_block(op: Op, form: Form | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Every lane of a tensor of zeros sees the same, so for an elementwise operator one is enough:
+    the others are evaluated at the full shape."""
+    return (1,) * len(shape) if op.pattern in (Pattern.ELEMWISE, Pattern.BROADCAST) else shape
