@@ -1,0 +1,525 @@
+"""Index arithmetic as sums: a * (i // 4) + b * (i % 4) + c, in which equal terms meet and cancel.
+
+    Sum  = terms: Atom -> coefficient, constant          the sum of coefficient * atom, + constant
+    Atom = (source // divisor) % modulus                 modulus 0: none; divisor 1: none
+
+A source is a variable, a product of variables, or anything opaque (a minimum, a load, a quotient of
+a sum that doesn't divide). Terms keep the order in which they first came, so that rendering what
+was canonical gives it back unchanged.
+
+Domain. Sums over variables of int32 or int64 are taken as exact integers: index arithmetic doesn't
+overflow, as in C. Values that come from memory or from a cast (`Atom.data`) wrap: a sum of them
+that may leave its dtype is not divided or compared (`Sums.may_wrap`); adding, subtracting and
+multiplying are right modulo 2**n in any case.
+
+Splitting and fusing axes gives quotients and remainders of each other; the idea of keeping both in
+one term is that of TVM's canonical simplifier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from minitvm import dtypes
+from minitvm.tir import bounds, ir
+from minitvm.tir.bounds import Interval, Modular
+from minitvm.tir.ir import Binary, Const, Expr, Var
+
+INDEX_DTYPES = ("int32", "int64")
+"""The dtypes of index arithmetic; others are data, and wrap."""
+MOST_PRODUCT_TERMS = 8
+"""A product of sums is multiplied out while it has no more terms than this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Atom:
+    """(source // divisor) % modulus, unique in its `Sums`; `expr` is that as an expression."""
+
+    source: Expr
+    divisor: int
+    modulus: int
+    expr: Expr
+    data: bool
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it is a part of its source only."""
+        return self.divisor != 1 or self.modulus != 0
+
+
+class Sum(NamedTuple):
+    """The sum of coefficient * atom over `terms`, plus `constant`. The terms are never changed."""
+
+    terms: dict[Atom, int]
+    constant: int
+    dtype: str
+
+    def single(self) -> Atom | None:
+        """The atom that this sum is, if it is one."""
+        if len(self.terms) == 1 and self.constant == 0:
+            (atom, coefficient), = self.terms.items()
+            if coefficient == 1:
+                return atom
+        return None
+
+
+SumKey = frozenset[tuple[Atom, int]]
+
+
+class Sums:
+    """The algebra of sums, and what is known of their atoms.
+
+    `ranges`, `residues`: facts about atoms. `facts`: intervals of the terms of sums, by
+    `normal_key`. `limits`: for a variable with symbolic bounds, its least and greatest value.
+    Whoever changes them calls `forget`. The interval of an opaque source is asked of `opaque`.
+    """
+
+    def __init__(self, opaque: Callable[[Expr], Interval],
+                 opaque_residue: Callable[[Expr], Modular]) -> None:
+        self.ranges: dict[Atom, Interval] = {}
+        self.residues: dict[Atom, Modular] = {}
+        self.facts: dict[SumKey, Interval] = {}
+        self.limits: dict[Atom, tuple[Sum | None, Sum | None]] = {}
+        self._opaque_interval = opaque
+        self._opaque_residue = opaque_residue
+        self._intervals: dict[Atom, Interval] = {}
+        self._atoms: dict[Expr, Atom] = {}
+        self._splits: dict[tuple[int, int, int], Atom] = {}
+        self._sources: dict[tuple[SumKey, int], Expr] = {}
+        self._source_sums: dict[int, Sum] = {}
+        self._factors: dict[Atom, tuple[Atom, ...]] = {}
+        self._products: dict[tuple[int, ...], Atom] = {}
+        self._expanding = False
+
+    def forget(self) -> None:
+        """Drops the intervals kept of atoms: the facts have changed."""
+        self._intervals = {}
+
+    def drop(self, var: Var) -> None:
+        """Drops all facts about a variable."""
+        about = {atom for atom in self._atoms.values() if mentions(atom.expr, var)}
+        self.ranges = {atom: fact for atom, fact in self.ranges.items() if atom not in about}
+        self.residues = {atom: fact for atom, fact in self.residues.items() if atom not in about}
+        self.limits = {atom: fact for atom, fact in self.limits.items() if atom not in about}
+        self.facts = {key: fact for key, fact in self.facts.items()
+                      if not any(atom in about for atom, _ in key)}
+        self.forget()
+
+    # --- making -------------------------------------------------------------------------------
+
+    def knows(self, var: Var) -> bool:
+        """Whether the variable is part of a sum made so far."""
+        return var in self._atoms
+
+    def atom(self, source: Expr) -> Atom:
+        """The atom of a variable or of a simplified opaque expression."""
+        found = self._atoms.get(source)
+        if found is None:
+            found = self._atoms[source] = Atom(source, 1, 0, source, not is_index(source))
+        return found
+
+    def source_atom(self, atom: Atom) -> Atom | None:
+        """The atom whose part this one is; None where the source is a sum of several."""
+        return None if id(atom.source) in self._source_sums else self.atom(atom.source)
+
+    def of(self, source: Expr) -> Sum:
+        """The sum of one atom."""
+        return Sum({self.atom(source): 1}, 0, source.dtype)
+
+    def constant(self, value: int, dtype: str) -> Sum:
+        """A sum without terms."""
+        return Sum({}, value, dtype)
+
+    def add(self, a: Sum, b: Sum, factor: int = 1) -> Sum:
+        """a + factor * b."""
+        if not b.terms:
+            return Sum(a.terms, a.constant + factor * b.constant, a.dtype)
+        terms = dict(a.terms)
+        has_splits = False
+        for atom, coefficient in b.terms.items():
+            total = terms.get(atom, 0) + factor * coefficient
+            if total:
+                terms[atom] = total
+                has_splits = has_splits or atom.divisor != 1 or atom.modulus != 0
+            else:
+                terms.pop(atom, None)
+        result = Sum(terms, a.constant + factor * b.constant, a.dtype)
+        if len(terms) > 1 and (has_splits or any(atom.is_split for atom in a.terms)):
+            return self._cancel(result)
+        return result
+
+    def scale(self, a: Sum, factor: int) -> Sum:
+        """factor * a."""
+        if factor == 1:
+            return a
+        if factor == 0:
+            return Sum({}, 0, a.dtype)
+        terms = {atom: coefficient * factor for atom, coefficient in a.terms.items()}
+        return Sum(terms, a.constant * factor, a.dtype)
+
+    def multiply(self, a: Sum, b: Sum) -> Sum | None:
+        """a * b, multiplied out; None where that has too many terms, or either is data."""
+        if not b.terms:
+            return self.scale(a, b.constant)
+        if not a.terms:
+            return self.scale(b, a.constant)
+        count = (len(a.terms) + (a.constant != 0)) * (len(b.terms) + (b.constant != 0))
+        if count > MOST_PRODUCT_TERMS or any(atom.data for atom in (*a.terms, *b.terms)):
+            return None
+        result = self.add(self.scale(a, b.constant), Sum(b.terms, 0, b.dtype), a.constant)
+        for atom, coefficient in a.terms.items():
+            for other, factor in b.terms.items():
+                product = Sum({self._product(atom, other): coefficient * factor}, 0, a.dtype)
+                result = self.add(result, product)
+        return result
+
+    def _product(self, a: Atom, b: Atom) -> Atom:
+        factors = (*self._factors.get(a, (a,)), *self._factors.get(b, (b,)))
+        key = tuple(sorted(id(factor) for factor in factors))
+        found = self._products.get(key)
+        if found is None:
+            expr = factors[0].expr
+            for factor in factors[1:]:
+                expr = Binary("mul", expr, factor.expr)
+            found = self._products[key] = self.atom(expr)
+            self._factors[found] = factors
+        return found
+
+    # --- quotients and remainders ---------------------------------------------------------------
+
+    def floor_divide(self, a: Sum, divisor: int) -> Sum:
+        """a // divisor for a divisor > 0 and an `a` that doesn't wrap."""
+        quotient, rest = {}, {}
+        for atom, coefficient in a.terms.items():
+            if coefficient % divisor == 0:
+                quotient[atom] = coefficient // divisor
+            else:
+                rest[atom] = coefficient
+        whole, constant = divmod(a.constant, divisor)
+        result = Sum(quotient, whole, a.dtype)
+        if not rest:
+            return result
+        return self.add(result, self._divide_rest(Sum(rest, constant, a.dtype), divisor))
+
+    def _divide_rest(self, rest: Sum, divisor: int) -> Sum:
+        low, high = self.interval(rest)
+        if low // divisor == high // divisor:
+            return Sum({}, low // divisor, rest.dtype)
+        factored = self._factor(rest, divisor)
+        if factored is not None:
+            return self.floor_divide(factored.multiple, divisor // factored.factor)
+        return self._part(rest, divisor, 0)
+
+    def floor_modulo(self, a: Sum, divisor: int) -> Sum:
+        """a % divisor for a divisor > 0 and an `a` that doesn't wrap."""
+        terms = {atom: c for atom, c in a.terms.items() if c % divisor != 0}
+        rest = Sum(terms, a.constant % divisor, a.dtype)
+        if not terms:
+            return rest
+        low, high = self.interval(rest)
+        if low // divisor == high // divisor:
+            return Sum(terms, rest.constant - low // divisor * divisor, a.dtype)
+        factored = self._factor(rest, divisor)
+        if factored is not None:
+            inner = self.floor_modulo(factored.multiple, divisor // factored.factor)
+            return self.add(self.scale(inner, factored.factor), factored.remainder)
+        residue = self.residue(rest)
+        if residue.coefficient % divisor == 0:
+            return Sum({}, residue.base % divisor, a.dtype)
+        return self._part(rest, 1, divisor)
+
+    def _factor(self, rest: Sum, divisor: int) -> _Factored | None:
+        """rest = factor * multiple + remainder, 0 <= remainder < factor, the factor in divisor."""
+        factors = {math.gcd(coefficient, divisor) for coefficient in rest.terms.values()}
+        for factor in sorted(factors, reverse=True):
+            if factor > 1:
+                factored = self.factor(rest, factor)
+                if factored is not None:
+                    return factored
+        return None
+
+    def factor(self, a: Sum, factor: int) -> _Factored | None:
+        """a = factor * multiple + remainder with 0 <= remainder < factor, if that is certain."""
+        multiple, others = {}, {}
+        for atom, coefficient in a.terms.items():
+            if coefficient % factor == 0:
+                multiple[atom] = coefficient // factor
+            else:
+                others[atom] = coefficient
+        remainder = Sum(others, a.constant, a.dtype)
+        low, high = self.interval(remainder) if others else (a.constant, a.constant)
+        whole = low // factor
+        if high // factor != whole:
+            return None
+        remainder = Sum(others, a.constant - whole * factor, a.dtype)
+        return _Factored(factor, Sum(multiple, whole, a.dtype), remainder)
+
+    def _part(self, a: Sum, divisor: int, modulus: int) -> Sum:
+        """(a // divisor) % modulus as an atom; one of divisor and modulus does something."""
+        atom = a.single()
+        if atom is None:
+            return self._split(self._source(a), divisor, modulus)
+        if modulus == 0:
+            if atom.modulus % divisor == 0:
+                return self._split(atom.source, atom.divisor * divisor, atom.modulus // divisor)
+        elif atom.modulus % modulus == 0:
+            return self._split(atom.source, atom.divisor, modulus)
+        return self._split(atom.expr, divisor, modulus)
+
+    def _source(self, a: Sum) -> Expr:
+        """The sum as a source: one object for equal sums, whatever the order of their terms."""
+        key = (frozenset(a.terms.items()), a.constant)
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = self.render(a)
+            self._source_sums[id(found)] = a
+        return found
+
+    def _split(self, source: Expr, divisor: int, modulus: int) -> Sum:
+        if divisor == 1 and modulus == 0:
+            return self._source_sums.get(id(source)) or self.of(source)
+        key = (id(source), divisor, modulus)
+        atom = self._splits.get(key)
+        if atom is None:
+            expr = source
+            if divisor != 1:
+                expr = Binary("floordiv", expr, Const(divisor, source.dtype))
+            if modulus:
+                expr = Binary("floormod", expr, Const(modulus, source.dtype))
+            atom = Atom(source, divisor, modulus, expr, not is_index(source))
+            self._splits[key] = self._atoms[expr] = atom
+        return Sum({atom: 1}, 0, source.dtype)
+
+    def _cancel(self, a: Sum) -> Sum:
+        """Joins terms that are parts of one source: 4 * (i // 4) + i % 4 is i."""
+        groups: dict[int, list[Atom]] = {}
+        for atom in a.terms:
+            groups.setdefault(id(atom.source), []).append(atom)
+        for atoms in groups.values():
+            if len(atoms) > 1:
+                for atom in atoms:
+                    for other in atoms:
+                        joined = self._join(atom, a.terms[atom], other, a.terms[other])
+                        if joined is not None:
+                            return self._replace(a, atom, other, joined)
+        return a
+
+    def _join(self, low: Atom, coefficient: int, high: Atom, other: int) -> Sum | None:
+        """coefficient * low + other * high as one term."""
+        source = low.source
+        ratio = high.divisor // low.divisor
+        if low is high or high.divisor % low.divisor:
+            return None
+        if ratio == low.modulus and other == coefficient * ratio:
+            whole = self._split(source, low.divisor, low.modulus * high.modulus)
+            return self.scale(whole, coefficient)
+        if ratio > 1 and other == -coefficient * ratio:
+            if low.modulus == high.modulus * ratio:
+                return self.scale(self._split(source, low.divisor, ratio), coefficient)
+        elif ratio == 1 and other == -coefficient and high.modulus:
+            if low.modulus % high.modulus == 0:
+                part = self._split(source, low.divisor * high.modulus,
+                                   low.modulus // high.modulus)
+                return self.scale(part, coefficient * high.modulus)
+        return None
+
+    def _replace(self, a: Sum, atom: Atom, other: Atom, joined: Sum) -> Sum:
+        place = Sum({}, a.constant, a.dtype)
+        for term, coefficient in a.terms.items():
+            if term is atom:
+                place = self.add(place, joined)
+            elif term is not other:
+                place = self.add(place, Sum({term: coefficient}, 0, a.dtype))
+        return place
+
+    # --- what is known --------------------------------------------------------------------------
+
+    def interval(self, a: Sum) -> Interval:
+        """The interval of a sum as an exact integer."""
+        low = high = a.constant
+        for atom, coefficient in a.terms.items():
+            bound = self._intervals.get(atom) or self.atom_interval(atom)
+            if coefficient > 0:
+                low += coefficient * bound[0]
+                high += coefficient * bound[1]
+            else:
+                low += coefficient * bound[1]
+                high += coefficient * bound[0]
+        result = bounds.interval(low, high)
+        if len(a.terms) > 1 and (self.facts or self.limits):
+            result = self._by_facts(a, result)
+        return result
+
+    def _by_facts(self, a: Sum, result: Interval) -> Interval:
+        if self.facts:
+            key, scale = normal_key(a)
+            fact = self.facts.get(key)
+            if fact is not None:
+                known = bounds.multiply(fact, Interval(scale, scale))
+                shifted = bounds.add(known, Interval(a.constant, a.constant))
+                result = bounds.intersection(shifted, result)
+        if self.limits and not self._expanding:
+            self._expanding = True
+            try:
+                for atom in a.terms:
+                    if atom in self.limits:
+                        result = bounds.intersection(self._by_limits(a, atom), result)
+            finally:
+                self._expanding = False
+        return result
+
+    def _by_limits(self, a: Sum, atom: Atom) -> Interval:
+        """The interval with the atom replaced by its symbolic bounds."""
+        least, greatest = self.limits[atom]
+        coefficient = a.terms[atom]
+        if coefficient < 0:
+            least, greatest = greatest, least
+        rest = self.add(a, Sum({atom: 1}, 0, a.dtype), -coefficient)
+        low, high = -bounds.INFINITY, bounds.INFINITY
+        if least is not None:
+            low = self.interval(self.add(rest, least, coefficient)).low
+        if greatest is not None:
+            high = self.interval(self.add(rest, greatest, coefficient)).high
+        return Interval(low, high) if low <= high else bounds.EVERYTHING
+
+    def atom_interval(self, atom: Atom) -> Interval:
+        """The interval of an atom."""
+        known = self._intervals.get(atom)
+        if known is not None:
+            return known
+        if atom.is_split:
+            result = self.interval(self._split(atom.source, 1, 0))
+            if atom.divisor != 1:
+                result = bounds.floor_divide(result, Interval(atom.divisor, atom.divisor))
+            if atom.modulus:
+                result = bounds.floor_modulo(result, Interval(atom.modulus, atom.modulus))
+        else:
+            result = self._opaque_interval(atom.source)
+        fact = self.ranges.get(atom)
+        if fact is not None:
+            result = bounds.intersection(fact, result)
+        self._intervals[atom] = result
+        return result
+
+    def may_wrap(self, a: Sum) -> bool:
+        """Whether the sum is of data and may leave its dtype."""
+        for atom in a.terms:
+            if atom.data:
+                return not self.interval(a).within(*dtypes.integer_range(a.dtype))
+        return False
+
+    def residue(self, a: Sum) -> Modular:
+        """The residue of a sum."""
+        coefficient, base = 0, a.constant
+        for atom, factor in a.terms.items():
+            known = self.atom_residue(atom)
+            coefficient = math.gcd(coefficient, known.coefficient * factor)
+            base += known.base * factor
+        return bounds.modular(coefficient, base)
+
+    def atom_residue(self, atom: Atom) -> Modular:
+        """The residue of an atom."""
+        fact = self.residues.get(atom)
+        if fact is not None:
+            return fact
+        if atom.is_split:
+            result = self.residue(self._split(atom.source, 1, 0))
+            if atom.divisor != 1:
+                result = bounds.modular_divide(result, atom.divisor)
+            return bounds.modular_modulo(result, atom.modulus) if atom.modulus else result
+        factors = self._factors.get(atom)
+        if factors is None:
+            return self._opaque_residue(atom.source)
+        result = Modular(0, 1)
+        for factor in factors:
+            result = bounds.modular_multiply(result, self.atom_residue(factor))
+        return result
+
+    # --- rendering ------------------------------------------------------------------------------
+
+    def render(self, a: Sum) -> Expr:
+        """The sum as an expression: what is added, then what is subtracted, then the constant."""
+        return render_terms(a.terms, a.constant, a.dtype)
+
+
+class _Factored(NamedTuple):
+    factor: int
+    multiple: Sum
+    remainder: Sum
+
+
+def render_terms(terms: dict[Atom, int], constant: int, dtype: str) -> Expr:
+    """The sum of terms and a constant, both wrapped to the dtype, as an expression."""
+    result: Expr | None = None
+    negative = False
+    for atom, coefficient in terms.items():
+        if coefficient > 0:
+            term = _times(atom.expr, coefficient, dtype)
+            result = term if result is None else Binary("add", result, term)
+        else:
+            negative = True
+    constant = ir.wrap_integer(constant, dtype)
+    if result is None and negative and constant > 0:
+        result, constant = Const(constant, dtype), 0
+    if negative:
+        for atom, coefficient in terms.items():
+            if coefficient < 0:
+                if result is not None:
+                    result = Binary("sub", result, _times(atom.expr, -coefficient, dtype))
+                elif coefficient == -1:
+                    result = Binary("sub", Const(0, dtype), atom.expr)
+                else:
+                    result = _times(atom.expr, coefficient, dtype)
+    if result is None:
+        return Const(constant, dtype)
+    if constant > 0:
+        return Binary("add", result, Const(constant, dtype))
+    if constant < 0:
+        low = dtypes.integer_range(dtype)[0]
+        if constant == low:
+            return Binary("add", result, Const(low, dtype))
+        return Binary("sub", result, Const(-constant, dtype))
+    return result
+
+
+def _times(expr: Expr, factor: int, dtype: str) -> Expr:
+    return expr if factor == 1 else Binary("mul", expr, Const(ir.wrap_integer(factor, dtype), dtype))
+
+
+def normal_key(a: Sum) -> tuple[SumKey, int]:
+    """The terms of a sum up to a factor, and the factor: a = factor * (key's sum) + constant."""
+    scale = math.gcd(*a.terms.values())
+    first = min(a.terms, key=id)
+    if a.terms[first] < 0:
+        scale = -scale
+    return frozenset((atom, c // scale) for atom, c in a.terms.items()), scale
+
+
+def mentions(expr: Expr, var: Var) -> bool:
+    """Whether the variable occurs in the expression."""
+    return any(node is var for node in ir.walk(expr))
+
+
+def is_index(expr: Expr) -> bool:
+    """Whether an expression is index arithmetic: variables of an index dtype, and no data."""
+    match expr:
+        case Var(_, dtype) | Const(_, dtype):
+            return dtype in INDEX_DTYPES
+        case Binary(op, a, b):
+            return op in _INDEX_OPS and is_index(a) and is_index(b)
+        case ir.Cast(dtype, value) if dtype == "int64":
+            return value.dtype == "int32" and is_index(value)
+        case ir.Select(_, a, b) | ir.Call("if_then_else", (_, a, b), _):
+            return is_index(a) and is_index(b)
+        case ir.Broadcast(value, _):
+            return is_index(value)
+        case ir.Ramp(base, stride, _):
+            return is_index(base) and is_index(stride)
+        case _:
+            return False
+
+
+_INDEX_OPS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
