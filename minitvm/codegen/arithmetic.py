@@ -8,6 +8,8 @@ gives poison. float16 computes in float32 and rounds after each operation.
 from __future__ import annotations
 
 from minitvm import dtypes
+from minitvm.codegen import half
+from minitvm.codegen.half import has_half, widened
 from minitvm.codegen.text import FunctionText, constant, llvm_type, suffix
 from minitvm.errors import CodegenError
 
@@ -22,11 +24,6 @@ _COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt
 def is_half(dtype: str) -> bool:
     """Whether lanes are float16."""
     return dtype.startswith("float16")
-
-
-def widened(dtype: str) -> str:
-    """The float32 dtype with as many lanes."""
-    return dtypes.vector("float32", dtypes.lanes(dtype))
 
 
 def is_literal(value: str) -> bool:
@@ -249,27 +246,17 @@ def _float_to_integer(f: FunctionText, source: str, result: str, value: str) -> 
 
 def extend_half(f: FunctionText, dtype: str, value: str) -> str:
     """float16 -> float32."""
-    return f.pure(f"fpext {llvm_type(dtype)} {value} to {llvm_type(widened(dtype))}")
+    if has_half(f.module.target):
+        return f.pure(f"fpext {llvm_type(dtype)} {value} to {llvm_type(widened(dtype))}")
+    return half.extend(f, dtype, value)
 
 
 def truncate_to_half(f: FunctionText, source: str, value: str) -> str:
-    """float32 or float64 -> float16, rounded once.
-
-    A double goes through a float rounded to odd: cut off, its last bit set if anything was lost.
-    So the second rounding sees on which side of a tie it is, and no library function is needed.
-    """
-    half = llvm_type(dtypes.vector("float16", dtypes.lanes(source)))
+    """float32 or float64 -> float16, rounded once."""
     if source.startswith("float64"):
-        bits = dtypes.vector("int64", dtypes.lanes(source))
-        kind, flag = llvm_type(bits), llvm_type(dtypes.vector("bool", dtypes.lanes(source)))
-        raw = f.pure(f"bitcast {llvm_type(source)} {value} to {kind}")
-        lost = f.pure(f"and {kind} {raw}, {constant(2**29 - 1, bits)}")
-        kept = f.pure(f"and {kind} {raw}, {constant(-(2**29), bits)}")
-        inexact = f.pure(f"icmp ne {kind} {lost}, {constant(0, bits)}")
-        sticky = f.pure(f"select {flag} {inexact}, {kind} {constant(2**29, bits)}, "
-                        f"{kind} {constant(0, bits)}")
-        odd = f.pure(f"or {kind} {kept}, {sticky}")
-        value = f.pure(f"bitcast {kind} {odd} to {llvm_type(source)}")
-        value = cast(f, source, widened(source), value)
+        value = cast(f, source, widened(source), half.round_to_odd(f, source, value))
         source = widened(source)
-    return f.pure(f"fptrunc {llvm_type(source)} {value} to {half}")
+    if has_half(f.module.target):
+        target = llvm_type(dtypes.vector("float16", dtypes.lanes(source)))
+        return f.pure(f"fptrunc {llvm_type(source)} {value} to {target}")
+    return half.truncate(f, source, value)

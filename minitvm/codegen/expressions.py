@@ -200,7 +200,7 @@ def _masked(scope: Scope, flag: str, count: int, side: ir.Expr) -> str:
 
 
 def is_index(expr: ir.Expr) -> bool:
-    """Whether an expression is plain arithmetic of signed scalars, and so may be done in 64 bits."""
+    """Whether it is plain arithmetic of signed scalars, which may be done in 64 bits."""
     match expr:
         case ir.Var(_, dtype) | ir.Const(_, dtype):
             return dtype in ("int32", "int64")
@@ -354,8 +354,8 @@ def _load_contiguous(scope: Scope, dtype: str, address: str) -> str:
     byte = dtypes.vector("uint8", count)
     shown = byte if dtypes.is_bool(dtype) else dtype
     name = f"llvm.masked.load.{suffix(shown)}.p0"
-    callee = f.module.declare(name, kind, ("ptr", f"<{count} x i1>", kind))
-    loaded = f.emit(f"call {kind} {callee}(ptr align {align} {address}, <{count} x i1> {flag}, "
+    callee = f.module.declare(name, kind, ("ptr", "i32", f"<{count} x i1>", kind))
+    loaded = f.emit(f"call {kind} {callee}(ptr {address}, i32 {align}, <{count} x i1> {flag}, "
                     f"{kind} zeroinitializer)")
     return _from_memory(f, dtype, loaded)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ _C_TYPES: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiler() -> Any:
     import llvmlite.binding as llvm
 

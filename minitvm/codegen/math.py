@@ -19,8 +19,8 @@ from minitvm.codegen.arithmetic import (
     extend_half,
     is_half,
     truncate_to_half,
-    widened,
 )
+from minitvm.codegen.half import widened
 from minitvm.codegen.text import FunctionText, constant, llvm_type, suffix
 from minitvm.errors import CodegenError
 

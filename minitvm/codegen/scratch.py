@@ -1,8 +1,8 @@
 """Large scratch memory of a kernel -> parameters of the kernel, taken from the model's workspace.
 
-    Before:                                        After:
-        def k(A: ..., B: ...):                         def k(A: ..., B: ..., T: Buffer((9999,), ..)):
-            T = allocate((9999,), "float32")               T[i] = ...
+    Before:                                     After:
+        def k(A: ..., B: ...):                      def k(A: ..., B: ..., T: ...):
+            T = allocate((9999,), "float32")            T[i] = ...
             T[i] = ...
 
 A thread's stack may be small, so the rule is: an allocation of at most `STACK_BYTES`, while all of

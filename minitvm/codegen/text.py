@@ -1,7 +1,8 @@
 """The text of an LLVM module as it is written: functions, declarations, helpers, metadata.
 
-Knows LLVM's syntax and nothing of tir. Values are pieces of text, such as `%v12` or `splat (i32 4)`;
-their types come from minitvm's dtypes: a bool is `i1` in a register and `i8` in memory.
+Knows LLVM's syntax and nothing of tir. Values are pieces of text, such as `%v12` or
+`splat (i32 4)`; their types come from minitvm's dtypes: a bool is `i1` in a register and `i8`
+in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -23,21 +24,21 @@ _SCALARS = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def llvm_type(dtype: str) -> str:
     """`"float32x8"` -> `<8 x float>`: the type of a value in a register."""
     element, count = dtypes.split(dtype)
     return _SCALARS[element] if count == 1 else f"<{count} x {_SCALARS[element]}>"
 
 
-@lru_cache(maxsize=None)
+@cache
 def memory_type(dtype: str) -> str:
     """The type of a value in memory: as in a register, but a bool takes a byte."""
     element, count = dtypes.split(dtype)
     return llvm_type(dtypes.vector("uint8", count)) if element == "bool" else llvm_type(dtype)
 
 
-@lru_cache(maxsize=None)
+@cache
 def suffix(dtype: str) -> str:
     """How intrinsic names spell a type: `v8f32`, `i32`."""
     element, count = dtypes.split(dtype)
@@ -96,7 +97,8 @@ class ModuleText:
         self.metadata.append(text.replace("{self}", number))
         return number
 
-    def declare(self, name: str, result: str, arguments: tuple[str, ...], pure: bool = False) -> str:
+    def declare(self, name: str, result: str, arguments: tuple[str, ...],
+                pure: bool = False) -> str:
         """Declares an external function and gives its name as an operand."""
         attributes = " #1" if pure else ""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)}){attributes}"
