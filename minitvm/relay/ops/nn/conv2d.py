@@ -24,6 +24,7 @@ from minitvm.relay.layout import Layout, pack, parse_layout, unpack
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn import conv2d_compute
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
+from minitvm.te.recipes import schedule_conv2d
 
 if TYPE_CHECKING:
     from minitvm.target import Target
@@ -131,6 +132,11 @@ class Conv2d(Op):
         if window.is_pointwise and parse_layout(self.data_layout).is_packed():
             return conv2d_compute.pointwise_packed(data, weight, window, self.groups)
         return conv2d_compute.packed(data, weight, window, self.groups)
+
+    def schedule(
+        self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
+    ) -> None:
+        schedule_conv2d(s, anchor, output, target)
 
     def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
         block = target.lanes(types[0].dtype)

@@ -13,6 +13,7 @@ from minitvm.relay.ir import TensorType
 from minitvm.relay.layout import parse_layout, unpack
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn.windows import stage
+from minitvm.te.recipes import schedule_dense
 from minitvm.tir.ir import Expr
 
 if TYPE_CHECKING:
@@ -85,6 +86,11 @@ class Dense(Op):
         packed = stage((rows, blocks, lanes), element, "dense_packed")
         units = blocks * lanes if self.units is None else self.units
         return stage((rows, units), lambda m, n: packed[m, n // lanes, n % lanes], "dense_unpack")
+
+    def schedule(
+        self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
+    ) -> None:
+        schedule_dense(s, anchor, output, target)
 
     def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
         x, weight = types
