@@ -1,12 +1,51 @@
 """Tensor expressions: a compute says what, a schedule says how."""
 
 from minitvm.te.functions import (
-    abs, all, any, ceil, cos, erf, exp, floor, if_then_else, log, max, min, power, prod, round, rsqrt,
-    select, sigmoid, sin, sqrt, sum, tanh, trunc,
-)
-from minitvm.te.tensor import (
-    Compute, IterVar, Operation, Placeholder, Tensor, as_expr, comm_reducer, compute, max_value,
-    min_value, placeholder, reduce_axis,
+    abs,
+    all,
+    any,
+    ceil,
+    cos,
+    erf,
+    exp,
+    floor,
+    if_then_else,
+    log,
+    max,
+    min,
+    power,
+    prod,
+    round,
+    rsqrt,
+    select,
+    sigmoid,
+    sin,
+    sqrt,
+    sum,
+    tanh,
+    trunc,
 )
 from minitvm.te.lower import lower
 from minitvm.te.schedule import Schedule, StageHandle, create_schedule
+from minitvm.te.tensor import (
+    Compute,
+    IterVar,
+    Operation,
+    Placeholder,
+    Tensor,
+    as_expr,
+    comm_reducer,
+    compute,
+    max_value,
+    min_value,
+    placeholder,
+    reduce_axis,
+)
+
+__all__ = [
+    "Compute", "IterVar", "Operation", "Placeholder", "Schedule", "StageHandle", "Tensor", "abs",
+    "all", "any", "as_expr", "ceil", "comm_reducer", "compute", "cos", "create_schedule", "erf",
+    "exp", "floor", "if_then_else", "log", "lower", "max", "max_value", "min", "min_value",
+    "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "select", "sigmoid", "sin",
+    "sqrt", "sum", "tanh", "trunc",
+]

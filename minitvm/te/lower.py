@@ -34,7 +34,8 @@ from minitvm.te.stage import At, Stage, unique_name
 from minitvm.te.tensor import IterVar, Tensor
 from minitvm.tir import ir
 from minitvm.tir.ir import (
-    Allocate, Buffer, Call, Const, Expr, For, If, Let, Load, PrimFunc, Read, Reduce, Stmt, Store, Var,
+    Allocate, Buffer, Call, Const, Expr, For, If, Let, Load, LoopKind, PrimFunc, Read, Reduce, Stmt,
+    Store, Var,
 )
 
 LOCAL_BYTES = 32 * 1024
@@ -115,23 +116,24 @@ class _Lowering:
 
     def function_body(self) -> Stmt:
         """The stages at the root, one after the other."""
-        roots = [stage for stage in self.bounds.graph.stages
-                 if stage.is_compute and stage.attach == "root"]
-        return self._with_producers(roots, lambda: ir.seq())
+        return wrap(ir.seq(), [
+            self.produce(stage) for stage in self.bounds.graph.stages
+            if stage.is_compute and stage.attach == "root"
+        ])
 
-    def _with_producers(self, stages: Sequence[Stage], rest: Callable[[], Stmt]) -> Stmt:
-        """The loops of `stages`, then `rest`, inside the memory of the stages."""
-        computed = [(stage, self._allocate(stage), self._stage(stage)) for stage in stages]
-        body = rest()
-        for stage, buffers, statement in reversed(computed):
-            body = ir.seq(statement, body)
-            for buffer in reversed(buffers):
-                body = Allocate(buffer, body, self.bounds.nests[stage].origin)
-        return body
-
-    def _stage(self, stage: Stage) -> Stmt:
+    def produce(self, stage: Stage) -> Layer:
+        """The loops of a stage, put before what follows and into the memory of the stage."""
+        buffers = self._allocate(stage)
         nest = self.bounds.nests[stage]
-        return _NestWriter(self, nest).write()
+        computed = _NestWriter(self, nest).write()
+
+        def layer(rest: Stmt) -> Stmt:
+            body = ir.seq(computed, rest)
+            for buffer in reversed(buffers):
+                body = Allocate(buffer, body, nest.origin)
+            return body
+
+        return layer
 
     def read(self, expr: Expr) -> Expr:
         """A te expression with loads for reads."""
@@ -167,15 +169,15 @@ def _default_scope(stage: Stage, nest: Nest) -> str:
     return "local" if size_bytes <= LOCAL_BYTES else "global"
 
 
-@dataclass(slots=True)
-class _Loops:
-    """What one walk over the leaves of a stage writes: the whole nest, or its initialisation."""
+Layer = Callable[[Stmt], Stmt]
+"""What stands around, or before, a statement."""
 
-    leaves: Sequence[IterVar]
-    variables: Mapping[IterVar, Expr]
-    guards: dict[IterVar | None, list[Expr]]
-    innermost: Callable[[], Stmt]
-    is_main: bool
+
+def wrap(body: Stmt, layers: Sequence[Layer]) -> Stmt:
+    """`body` inside the layers, of which the first is outermost."""
+    for layer in reversed(layers):
+        body = layer(body)
+    return body
 
 
 class _NestWriter:
@@ -188,54 +190,47 @@ class _NestWriter:
         self.stage = nest.stage
         self.leaves = nest.stage.leaves
         self.buffers = [lowering.buffers[nest.stage, index] for index in range(len(nest.bodies))]
-        self.indices = self._store_indices(nest.values)
-        reduce_depths = [depth for depth, leaf in enumerate(self.leaves) if leaf.kind == "reduce"]
-        self.first_reduce = min(reduce_depths, default=None)
+        self.indices = tuple(nest.values[axis] for axis in nest.op.axis)
 
     def write(self) -> Stmt:
-        innermost = self._store if self.first_reduce is None else self._update
-        guards = _place_guards(self.nest.guards, self.leaves, self.nest.variables)
-        main = _Loops(self.leaves, self.nest.variables, guards, innermost, True)
-        return self._guarded(guards.get(None, ()), lambda: self._from(main, 0))
+        """The whole nest, with the stages that are computed inside it."""
+        variables = self.nest.variables
+        guards = _place_guards(self.nest.guards, self.leaves, variables)
+        innermost = self._update if self.stage.is_reduction else self._store
+        reduce = next((leaf for leaf in self.leaves if leaf.kind == "reduce"), None)
+        with ExitStack() as facts:
+            layers = self._unproven(guards.get(None, ()), facts)
+            for leaf in self.leaves:
+                if leaf is reduce:
+                    layers.append(self._before(self._initialise(leaf)))
+                layers += self._loop(leaf, variables[leaf])
+                layers += self._unproven(guards.get(leaf, ()), facts)
+                for producer in attached_to(self.lowering.bounds.graph, self.stage, leaf):
+                    layers.append(self.lowering.produce(producer))
+            return wrap(innermost(), layers)
 
-    def _store_indices(self, values: Mapping[IterVar, Expr]) -> tuple[Expr, ...]:
-        return tuple(values[axis] for axis in self.nest.op.axis)
-
-    def _from(self, loops: _Loops, depth: int) -> Stmt:
-        """The loops from `depth` inwards, a reduction's initialisation in front of them."""
-        if loops.is_main and depth == self.first_reduce:
-            return ir.seq(self._initialise(depth), self._loop(loops, depth))
-        if depth == len(loops.leaves):
-            return loops.innermost()
-        return self._loop(loops, depth)
-
-    def _loop(self, loops: _Loops, depth: int) -> Stmt:
-        leaf = loops.leaves[depth]
-        attached = attached_to(self.lowering.bounds.graph, self.stage, leaf) if loops.is_main else []
-
-        def inside() -> Stmt:
-            return self.lowering._with_producers(attached, lambda: self._from(loops, depth + 1))
-
-        body = self._guarded(loops.guards.get(leaf, ()), inside)
-        variable = loops.variables[leaf]
+    def _loop(self, leaf: IterVar, variable: Expr) -> list[Layer]:
+        """A loop; nothing for one that would run once, whose variable is a constant."""
         if not isinstance(variable, Var):
-            return body
-        extent = Const(self.nest.extents[leaf], variable.dtype)
-        kind = self.stage.annotations.get(leaf, "serial")
-        return For(variable, Const(0, variable.dtype), extent, kind, body, self.nest.origin)  # type: ignore[arg-type]
+            return []
+        start, extent = Const(0, variable.dtype), Const(self.nest.extents[leaf], variable.dtype)
+        kind: LoopKind = self.stage.annotations.get(leaf, "serial")
+        return [lambda body: For(variable, start, extent, kind, body, self.nest.origin)]
 
-    def _guarded(self, conditions: Iterable[Expr], inside: Callable[[], Stmt]) -> Stmt:
-        """`inside`, run where the conditions hold that can't be proven."""
-        unproven = []
-        with ExitStack() as constraints:
-            for condition in conditions:
-                if not self.analyzer.prove(condition):
-                    unproven.append(condition)
-                    constraints.enter_context(self.analyzer.constraint(condition))
-            body = inside()
-        for condition in reversed(unproven):
-            body = If(Call("likely", (condition,), "bool"), body, None, self.nest.origin)
-        return body
+    def _unproven(self, conditions: Iterable[Expr], facts: ExitStack) -> list[Layer]:
+        """The guards that are needed; from here on they are facts."""
+        layers: list[Layer] = []
+        for condition in conditions:
+            if not self.analyzer.prove(condition):
+                facts.enter_context(self.analyzer.constraint(condition))
+                layers.append(self._guard(Call("likely", (condition,), "bool")))
+        return layers
+
+    def _guard(self, condition: Expr) -> Layer:
+        return lambda body: If(condition, body, None, self.nest.origin)
+
+    def _before(self, first: Stmt) -> Layer:
+        return lambda body: ir.seq(first, body)
 
     # --- what stands innermost ------------------------------------------------------------------
 
@@ -245,28 +240,30 @@ class _NestWriter:
             for buffer, body in zip(self.buffers, self.nest.bodies)
         ))
 
-    def _initialise(self, depth: int) -> Stmt:
-        """The identity, stored by copies of the spatial loops from `depth` inwards."""
+    def _initialise(self, reduce: IterVar) -> Stmt:
+        """The identity, stored by copies of the spatial loops that stand inside `reduce`."""
+        depth = self.stage.position(reduce)
         leaves = [leaf for leaf in self.leaves[depth:] if leaf.kind == "spatial"]
         fresh = loop_variables(leaves, self.nest.extents, self.analyzer, "_init")
         renamed = {
-            self.nest.variables[leaf]: fresh[leaf]
-            for leaf in leaves if isinstance(self.nest.variables[leaf], Var)
+            variable: fresh[leaf]
+            for leaf in leaves if isinstance(variable := self.nest.variables[leaf], Var)
         }
-        indices = tuple(ir.substitute(index, renamed) for index in self.indices)  # type: ignore[arg-type]
-        inner = [guard for guard in self.nest.guards if self._is_initial(guard, depth)]
-        guards = _place_guards([ir.substitute(guard, renamed) for guard in inner], leaves, fresh)  # type: ignore[arg-type]
-
-        def innermost() -> Stmt:
-            reduce = self._reduces()[0]
-            identity = reduce.reducer.identity(tuple(source.dtype for source in reduce.sources))
-            return ir.seq(*(
-                Store(buffer, indices, identity[body.index], self.nest.origin)
-                for buffer, body in zip(self.buffers, self._reduces())
-            ))
-
-        loops = _Loops(leaves, fresh, guards, innermost, False)
-        return self._guarded(guards.get(None, ()), lambda: self._from(loops, 0))
+        guards = _place_guards(
+            [ir.substitute(guard, renamed) for guard in self.nest.guards
+             if self._is_initial(guard, depth)], leaves, fresh)
+        with ExitStack() as facts:
+            layers: list[Layer] = []
+            for leaf in leaves:
+                layers += self._loop(leaf, fresh[leaf])
+                layers += self._unproven(guards.get(leaf, ()), facts)
+        indices = tuple(ir.substitute(index, renamed) for index in self.indices)
+        first = self._reduces()[0]
+        identity = first.reducer.identity(tuple(source.dtype for source in first.sources))
+        return wrap(ir.seq(*(
+            Store(buffer, indices, identity[body.index], self.nest.origin)
+            for buffer, body in zip(self.buffers, self._reduces())
+        )), layers)
 
     def _is_initial(self, guard: Expr, depth: int) -> bool:
         """Whether a guard is on loops from `depth` inwards, none of them a reduction."""

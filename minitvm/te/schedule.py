@@ -26,7 +26,7 @@ from minitvm.te.steps import (
     Annotate, CacheRead, CacheWrite, ComputeAt, ComputeInline, ComputeRoot, Fuse, Pragma, Reorder,
     SetScope, Split, Step,
 )
-from minitvm.te.tensor import IterVar, Operation, Placeholder, Tensor
+from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
 
 Axis = IterVar | str
 
@@ -53,11 +53,12 @@ class Schedule:
 
     def __getitem__(self, key: Tensor | Operation | str) -> StageHandle:
         """The stage of a tensor or operation, or the stage of that name."""
-        op = key.op if isinstance(key, Tensor) else key
-        table = self.graph.by_name if isinstance(op, str) else self.graph.by_op
-        stage = table.get(op)  # type: ignore[call-overload]
+        if isinstance(key, str):
+            name, stage = key, self.graph.by_name.get(key)
+        else:
+            op = key.op if isinstance(key, Tensor) else key
+            name, stage = op.name, self.graph.by_op.get(op)
         if stage is None:
-            name = op if isinstance(op, str) else op.name
             raise ScheduleError(
                 f"there is no stage {name} in this schedule; the stages are "
                 f"{', '.join(self.graph.by_name)}"
@@ -129,8 +130,15 @@ class StageHandle:
         return self.stage.name
 
     @property
-    def op(self) -> Operation:
+    def is_input(self) -> bool:
+        """Whether this is a placeholder, which has nothing to schedule."""
+        return not self.stage.is_compute
+
+    @property
+    def op(self) -> Compute:
         """What the stage computes now; `cache_write` and `cache_read` change it."""
+        if not isinstance(self.stage.op, Compute):
+            raise ScheduleError(f"{self.name} is an input of the schedule; it computes nothing")
         return self.stage.op
 
     @property
@@ -143,9 +151,7 @@ class StageHandle:
         """The nodes of the stage's value with its inlined producers put in: what inlining the
         stage adds for each read of it. 0 for an input. Inlining is refused when a reader would
         grow past `te.inline.INLINE_LIMIT`."""
-        if isinstance(self.op, Placeholder):
-            return 0
-        return expanded_size(self.schedule.graph, self.stage)
+        return 0 if self.is_input else expanded_size(self.schedule.graph, self.stage)
 
     def axis_name(self, axis: Axis) -> str:
         """The name of an axis in steps; refuses an axis of another stage."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from minitvm.errors import ScheduleError
 from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
-from minitvm.tir.ir import Const, Var
+from minitvm.tir.ir import Const, LoopKind, Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Stage:
     is_output: bool = False
     leaves: list[IterVar] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
-    annotations: dict[IterVar, str] = field(default_factory=dict)
+    annotations: dict[IterVar, LoopKind] = field(default_factory=dict)
     pragmas: list[tuple[IterVar, str, int | str | bool | None]] = field(default_factory=list)
     attach: Attach = "root"
     scope: str | None = None
@@ -123,14 +123,14 @@ class Stage:
     def snapshot(self) -> Stage:
         """A copy that later changes to this stage leave alone."""
         copy = object.__new__(Stage)
-        for slot in Stage.__slots__:  # type: ignore[attr-defined]
+        for slot in Stage.__slots__:
             value = getattr(self, slot)
             setattr(copy, slot, value.copy() if isinstance(value, list | dict) else value)
         return copy
 
     def restore(self, saved: Stage) -> None:
         """Becomes what it was when `saved` was taken."""
-        for slot in Stage.__slots__:  # type: ignore[attr-defined]
+        for slot in Stage.__slots__:
             setattr(self, slot, getattr(saved, slot))
 
     @property

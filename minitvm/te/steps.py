@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from minitvm.errors import ScheduleError
+from minitvm.tir.ir import LoopKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Annotate:
 
     stage: str
     axis: str
-    kind: str
+    kind: LoopKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def to_json(step: Step) -> list[Any]:
 
 def from_json(data: list[Any]) -> Step:
     """The inverse of `to_json`; raises `ScheduleError` for what is no step."""
-    kind = KINDS.get(data[0]) if data and isinstance(data[0], str) else None
+    kind: Any = KINDS.get(data[0]) if data and isinstance(data[0], str) else None
     if kind is None or len(data) - 1 != len(fields(kind)):
         raise ScheduleError(f"{data!r} is not a schedule step; the kinds are {', '.join(KINDS)}")
-    return kind(*(tuple(value) if isinstance(value, list) else value for value in data[1:]))
+    step: Step = kind(*(tuple(value) if isinstance(value, list) else value for value in data[1:]))
+    return step

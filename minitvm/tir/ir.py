@@ -463,6 +463,9 @@ def convert(value: ExprLike, like: str = INDEX) -> Expr:
     """A Python number as a constant of dtype `like` (broadcast to its lanes); an Expr as it is."""
     if isinstance(value, Expr):
         return value
+    if hasattr(value, "_as_expr"):  # an axis of te stands for its variable
+        variable: Expr = value._as_expr()
+        return variable
     element, count = dtypes.split(like)
     if isinstance(value, bool) and not count > 1 and like == INDEX:
         element = "bool"

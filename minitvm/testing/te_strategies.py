@@ -1,0 +1,401 @@
+"""Hypothesis strategies for computes and schedules, and what computes mean in plain Python.
+
+    programs()               random graphs of small computes: elementwise, padding, convolution,
+                             pooling, matrix products, reshapes, gathers, argmax; shared values
+    schedules(draw, program) random legal steps on one
+    evaluate(program, arrays)  the oracle: every element by itself, straight from the definition
+
+Values are small integers held as floats, so that every order of summation gives the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from minitvm import te
+from minitvm.errors import ScheduleError
+from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.te.tensor import Compute, IterVar, Tensor
+from minitvm.tir import ir
+from minitvm.tir.ir import (
+    And, Binary, Call, Cast, Compare, Const, Expr, Not, Or, Read, Reduce, Select, Var,
+)
+
+Draw = Callable[[Any], Any]
+_BOUND = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Some computes: what they read, and what they give."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def args(self) -> tuple[Tensor, ...]:
+        """The parameters of the lowered function."""
+        return (*self.inputs, *self.outputs)
+
+
+# --- the oracle ---------------------------------------------------------------------------------
+
+
+def random_inputs(program: Program, seed: int) -> list[np.ndarray[Any, Any]]:
+    """Small integers for every input."""
+    random = np.random.default_rng(seed)
+    return [
+        random.integers(-4, 5, tensor.extents()).astype(tensor.dtype) for tensor in program.inputs
+    ]
+
+
+def evaluate(
+    program: Program, arrays: Sequence[np.ndarray[Any, Any]]
+) -> list[np.ndarray[Any, Any]]:
+    """The outputs, each element computed as its definition says."""
+    known: dict[Tensor, np.ndarray[Any, Any]] = dict(zip(program.inputs, arrays, strict=True))
+    return [_tensor_value(tensor, known) for tensor in program.outputs]
+
+
+def _tensor_value(
+    tensor: Tensor, known: dict[Tensor, np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any]:
+    if tensor in known:
+        return known[tensor]
+    op = tensor.op
+    assert isinstance(op, Compute)
+    for source in op.inputs:
+        _tensor_value(source, known)
+    result = np.zeros(tensor.extents(), tensor.dtype)
+    for point in np.ndindex(*tensor.extents()):
+        values = {axis.var: index for axis, index in zip(op.axis, point)}
+        result[point] = _value(op.bodies[tensor.index], values, known)
+    known[tensor] = result
+    return result
+
+
+def _value(
+    expr: Expr, values: Mapping[Var, int], known: Mapping[Tensor, np.ndarray[Any, Any]]
+) -> Any:
+    def of(operand: Expr) -> Any:
+        return _value(operand, values, known)
+
+    match expr:
+        case Const(value):
+            return value
+        case Var():
+            return values[expr]
+        case Binary(op, a, b):
+            return _BINARY[op](of(a), of(b))
+        case Compare(op, a, b):
+            return _COMPARE[op](of(a), of(b))
+        case And(a, b):
+            return of(a) and of(b)
+        case Or(a, b):
+            return of(a) or of(b)
+        case Not(a):
+            return not of(a)
+        case Cast(dtype, value):
+            return np.dtype(dtype).type(of(value)).item()
+        case Select(condition, a, b) | Call("if_then_else", (condition, a, b)):
+            return of(a) if of(condition) else of(b)
+        case Read(tensor, indices):
+            position = tuple(of(index) for index in indices)
+            extents = tensor.extents()
+            assert all(0 <= i < extent for i, extent in zip(position, extents)), "out of bounds"
+            return known[tensor][position].item()
+        case Reduce():
+            return _reduce(expr, values, known)
+    raise TypeError(f"the oracle does not know {expr!r}")
+
+
+def _reduce(
+    expr: Reduce, values: Mapping[Var, int], known: Mapping[Tensor, np.ndarray[Any, Any]]
+) -> Any:
+    state = expr.reducer.identity(tuple(source.dtype for source in expr.sources))
+    accumulated = [_value(item, values, known) for item in state]
+    left = [Var(f"left{i}", source.dtype) for i, source in enumerate(expr.sources)]
+    right = [Var(f"right{i}", source.dtype) for i, source in enumerate(expr.sources)]
+    combined = expr.reducer.combine(tuple(left), tuple(right))
+    ranges = []
+    for axis in expr.axes:
+        start, extent = _value(axis.start, {}, known), _value(axis.extent, {}, known)
+        ranges.append(range(start, start + extent))
+    for point in itertools.product(*ranges):
+        inner = {**values, **{axis.var: index for axis, index in zip(expr.axes, point)}}
+        if expr.where is None or _value(expr.where, inner, known):
+            sources = [_value(source, inner, known) for source in expr.sources]
+            pair = {**dict(zip(left, accumulated)), **dict(zip(right, sources))}
+            accumulated = [_value(item, pair, known) for item in combined]
+    return accumulated[expr.index]
+
+
+_BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+# --- computes -----------------------------------------------------------------------------------
+
+
+@st.composite
+def programs(draw: Draw, most_operations: int = 5) -> Program:
+    """A graph of up to `most_operations` computes on two small matrices."""
+    extents = st.integers(1, 9)
+    inputs = [te.placeholder((draw(extents), draw(extents)), name=name) for name in ("x", "y")]
+    made: list[Tensor] = []
+    for number in range(draw(st.integers(1, most_operations))):
+        source = draw(st.sampled_from([*inputs, *made, *made]))
+        build = draw(st.sampled_from(_OPERATIONS))
+        made.append(build(draw, source, [*inputs, *made], f"t{number}"))
+    read = {tensor for item in made for tensor in item.op.inputs}
+    outputs = [tensor for tensor in made if tensor not in read]
+    extra = draw(st.sampled_from([None, *made]))
+    if extra is not None and extra not in outputs:
+        outputs.append(extra)
+    needed = _needed(outputs)
+    return Program(tuple(tensor for tensor in inputs if tensor in needed), tuple(outputs))
+
+
+def _needed(outputs: Sequence[Tensor]) -> set[Tensor]:
+    needed: set[Tensor] = set()
+    stack = list(outputs)
+    while stack:
+        tensor = stack.pop()
+        if tensor not in needed:
+            needed.add(tensor)
+            stack.extend(tensor.op.inputs)
+    return needed
+
+
+def _clip(value: Expr) -> Expr:
+    return ir.minimum(ir.maximum(value, -_BOUND), _BOUND)
+
+
+def _elementwise(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    same = [other for other in others if other.extents() == x.extents()]
+    y = draw(st.sampled_from([x, *same]))
+    combine = draw(st.sampled_from([
+        lambda a, b: _clip(a + b), lambda a, b: _clip(a * b), lambda a, b: ir.maximum(a, b - 1.0),
+        lambda a, b: ir.select(a < b, a + 1.0, b),
+    ]))
+    return _tensor(te.compute(x.shape, lambda i, j: combine(x[i, j], y[i, j]), name=name))
+
+
+def _broadcast(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, _ = x.extents()
+    extent = draw(st.integers(1, 9))
+    return _tensor(te.compute((extent, rows), lambda i, j: x[j, 0] + 1.0, name=name))
+
+
+def _reshape(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+    size = rows * columns
+    new = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
+    at = lambda i, j: (i * (size // new) + j)  # noqa: E731
+    return _tensor(te.compute(
+        (new, size // new), lambda i, j: x[at(i, j) // columns, at(i, j) % columns], name=name))
+
+
+def _shuffle(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+    extent = draw(st.integers(1, 9))
+    index = draw(st.sampled_from([
+        lambda i: rows - 1 - i % rows, lambda i: ir.minimum(i, rows - 1),
+        lambda i: (i * 2) % rows, lambda i: ir.maximum(rows - 1 - i, 0), lambda i: i // 9,
+    ]))
+    return _tensor(te.compute((extent, columns), lambda i, j: x[index(i), j], name=name))
+
+
+def _gather(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+
+    def index(i: Expr, j: Expr) -> Expr:
+        value = ir.cast(ir.maximum(x[i, j], 0.0), "int32")
+        return ir.minimum(value, rows - 1)
+
+    return _tensor(te.compute((rows, columns), lambda i, j: x[index(i, j), j], name=name))
+
+
+def _transpose(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    return _tensor(te.compute(tuple(reversed(x.shape)), lambda i, j: x[j, i] - 1.0, name=name))
+
+
+def _pad(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+
+    def value(i: Expr, j: Expr) -> Expr:
+        inside = ir.conjunction(i >= before, i < rows + before, j >= before, j < columns + before)
+        return ir.if_then_else(inside, x[i - before, j - before], 1.0)
+
+    shape = (rows + before + after, columns + before + after)
+    return _tensor(te.compute(shape, value, name=name, tag="pad"))
+
+
+def _window(draw: Draw, x: Tensor) -> tuple[tuple[IterVar, ...], int, int, int]:
+    rows, columns = x.extents()
+    stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    height = draw(st.integers(1, max(1, min(3, (rows - 1) // dilation + 1))))
+    axes = (te.reduce_axis((0, height), "kh"), te.reduce_axis((0, 1), "kw"))
+    out_rows = (rows - (height - 1) * dilation - 1) // stride + 1
+    return axes, stride, dilation, out_rows
+
+
+def _pooling(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    (kh, kw), stride, dilation, out_rows = _window(draw, x)
+    reducer = draw(st.sampled_from([te.max, te.min, te.sum]))
+    return _tensor(te.compute(
+        (out_rows, x.extents()[1]),
+        lambda i, j: reducer(x[i * stride + kh * dilation, j + kw], axis=[kh, kw]), name=name))
+
+
+def _convolution(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    weight = draw(st.sampled_from(others))
+    (kh, _), stride, dilation, out_rows = _window(draw, x)
+    channel = te.reduce_axis((0, x.extents()[1]), "c")
+    rows, columns = weight.extents()
+    total = te.compute(
+        (out_rows, columns),
+        lambda i, j: te.sum(
+            x[i * stride + kh * dilation, channel] * weight[(kh + channel) % rows, j],
+            axis=[channel, kh]),
+        name=f"{name}_sum", tag="conv")
+    return _tensor(te.compute(total.shape, lambda i, j: _clip(total[i, j]), name=name))
+
+
+def _row_sum(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+    r = te.reduce_axis((draw(st.integers(0, columns - 1)), columns), "r")
+    total = te.compute((rows,), lambda i: te.sum(x[i, r], axis=r, where=x[i, r] < 3.0),
+                       name=f"{name}_sum")
+    return _tensor(te.compute(x.shape, lambda i, j: _clip(x[i, j] - total[i]), name=name))
+
+
+def _argmax(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    rows, columns = x.extents()
+    r = te.reduce_axis((0, columns), "r")
+
+    def first_of_greatest(a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, Expr]:
+        earlier = te.any(a[1] > b[1], te.all(ir.equal(a[1], b[1]), a[0] < b[0]))
+        return te.select(earlier, a[0], b[0]), te.select(earlier, a[1], b[1])
+
+    argmax = te.comm_reducer(
+        first_of_greatest, lambda i, v: (te.max_value(i), te.min_value(v)), name="argmax")
+    index, value = te.compute(
+        (rows,), lambda i: argmax((r.var, x[i, r]), axis=r), name=f"{name}_argmax")
+    return _tensor(te.compute(
+        x.shape, lambda i, j: ir.cast(index[i], "float32") + value[i], name=name))
+
+
+def _tensor(made: Any) -> Tensor:
+    assert isinstance(made, Tensor)
+    return made
+
+
+_OPERATIONS = (_elementwise, _elementwise, _broadcast, _reshape, _shuffle, _gather, _transpose,
+               _pad, _pooling, _convolution, _row_sum, _argmax)
+
+
+# --- schedules ----------------------------------------------------------------------------------
+
+
+def random_schedule(draw: Draw, program: Program, most_steps: int = 12) -> Schedule:
+    """A schedule made of random steps; those that are refused are left out."""
+    schedule = te.create_schedule(program.outputs)
+    for _ in range(draw(st.integers(0, most_steps))):
+        stages = [stage for stage in schedule.stages if not stage.is_input]
+        stage = draw(st.sampled_from(stages))
+        primitive = draw(st.sampled_from(_PRIMITIVES))
+        try:
+            primitive(draw, schedule, stage)
+        except ScheduleError as error:
+            assert "Legal choices" in str(error), "a refusal must name the legal choices"
+    return schedule
+
+
+def _axis(draw: Draw, stage: StageHandle) -> IterVar:
+    return draw(st.sampled_from(stage.leaf_iter_vars))  # type: ignore[no-any-return]
+
+
+def _split(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    size = draw(st.integers(1, 7))
+    if draw(st.booleans()):
+        stage.split(_axis(draw, stage), factor=size)
+    else:
+        stage.split(_axis(draw, stage), nparts=size)
+
+
+def _fuse(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    leaves = stage.leaf_iter_vars
+    first = draw(st.integers(0, len(leaves) - 1))
+    stage.fuse(*leaves[first : first + draw(st.integers(2, 3))])
+
+
+def _reorder(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    stage.reorder(*draw(st.permutations(stage.leaf_iter_vars)))
+
+
+def _annotate(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    match draw(st.sampled_from(["vectorize", "unroll", "parallel"])):
+        case "vectorize":
+            stage.vectorize(stage.leaf_iter_vars[-1])
+        case "unroll":
+            stage.unroll(_axis(draw, stage))
+        case _:
+            stage.parallel(_axis(draw, stage))
+
+
+def _compute_at(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    parent = draw(st.sampled_from([
+        other for other in schedule.stages if not other.is_input]))
+    stage.compute_at(parent, _axis(draw, parent))
+
+
+def _compute_at_reader(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    readers = schedule.graph.readers(stage.stage)
+    if readers:
+        parent = schedule[draw(st.sampled_from(readers)).name]
+        stage.compute_at(parent, _axis(draw, parent))
+
+
+def _place(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    if draw(st.booleans()):
+        stage.compute_inline()
+    else:
+        stage.compute_root()
+
+
+def _cache(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    scope = draw(st.sampled_from(["local", "global"]))
+    op = stage.op
+    if draw(st.booleans()):
+        tensor = Tensor(op, 0, tuple(axis.extent for axis in op.axis), op.bodies[0].dtype)
+        schedule.cache_write(tensor, scope)
+    else:
+        schedule.cache_read(draw(st.sampled_from(op.inputs)), scope, [op])
+
+
+_PRIMITIVES = (_split, _split, _fuse, _reorder, _annotate, _compute_at, _compute_at_reader,
+               _compute_at_reader, _place, _cache)
