@@ -1,0 +1,330 @@
+"""The pipeline: ONNX -> relay -> te -> tir -> LLVM -> a module that runs and exports as a `.so`.
+
+    module = minitvm.compile("mobilenet_v2.onnx")
+    module.run({"input": image})["logits"]
+    module.export("mobilenet_v2.so")
+
+The whole way is in this file: `relay_passes` is what happens to the graph, `build` turns the fused
+graph into kernels and `main`, and `_compile_kernel` takes one kernel from relay to object code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minitvm.codegen.cache import KernelCache
+from minitvm.codegen.jit import load_program
+from minitvm.codegen.link import export, find_linker
+from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.machine import emit_object
+from minitvm.codegen.program import Kernel, Program, TensorInfo
+from minitvm.codegen.scratch import add_scratch, lift_scratch
+from minitvm.errors import OptionError
+from minitvm.instruments import DumpIR, PassTimer, VerifyEach
+from minitvm.origin import Origin
+from minitvm.relay.ir import Call, Function, Module, TensorType, TupleType
+from minitvm.relay.lower import canonical, line_origins, lower_function, lower_main
+from minitvm.relay.memory import MemoryPlan, plan_memory
+from minitvm.relay.onnx import from_onnx
+from minitvm.relay.passes import (
+    alter_op_layout,
+    dead_code_elimination,
+    eliminate_common_subexpr,
+    fold_constant,
+    fold_scale_axis,
+    fuse_ops,
+    infer_type,
+    legalize,
+    simplify_expr,
+    simplify_inference,
+)
+from minitvm.relay.printer import large_constants, print_function
+from minitvm.relay.structural_hash import structural_hash
+from minitvm.relay.text import print_module
+from minitvm.remarks import Remark, collect
+from minitvm.target import Target
+from minitvm.tir import ir as tir
+from minitvm.tir.passes import lower as lower_tir
+from minitvm.tir.text import parse_func, print_func
+from minitvm.transform import PassContext, Sequential
+
+if TYPE_CHECKING:
+    from minitvm.runtime import Module as RuntimeModule
+
+Progress = Callable[[str, int, int], None]
+"""`progress(step, done, total)`: called as the compilation goes on."""
+
+
+def relay_passes(target: Target) -> Sequential[Module]:
+    """The passes over the graph, in order."""
+    return Sequential(
+        [
+            infer_type,
+            legalize,  # composite operators become simple ones
+            simplify_inference,  # batch norm becomes a multiplication and an addition
+            fold_constant,  # so that scales are constants
+            fold_scale_axis,  # and move into the weights of convolutions
+            simplify_expr,
+            eliminate_common_subexpr,
+            alter_op_layout(target),  # packed data and weights, transforms at the edges
+            fold_constant,  # packs the weights
+            dead_code_elimination,
+            fuse_ops,  # last: fusion depends on layouts
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class CompiledModule:
+    """A compiled model: runs in this process, and exports as a shared library.
+
+    `program` is what was made, `relay` the graph it was made of, `plan` where its tensors lie,
+    `timer` where the time went, `remarks` what was declined and why.
+    """
+
+    program: Program
+    relay: Module
+    plan: MemoryPlan
+    timer: PassTimer
+    remarks: tuple[Remark, ...]
+    cache_hits: int
+
+    @property
+    def target(self) -> Target:
+        """The machine this is for."""
+        return self.program.target
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels, each with its tir, its text and its object code."""
+        return self.program.kernels
+
+    @property
+    def main(self) -> tir.PrimFunc:
+        """The entry: a sequence of kernel calls."""
+        return self.program.main
+
+    @property
+    def kernel_calls(self) -> int:
+        """How many kernels a run calls."""
+        return sum(isinstance(s, tir.Invoke) for s in tir.walk_statements(self.main.body))
+
+    @cached_property
+    def runtime(self) -> RuntimeModule:
+        """The module loaded into this process; raises `TargetError` if it is for another machine."""
+        return load_program(self.program)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs the model on arrays by name. Raises `InputError` for what does not fit."""
+        return self.runtime.run(inputs)
+
+    def export(self, path: str | PathLike[str]) -> None:
+        """Writes the shared library, and beside it a C header and a sample.
+
+        Raises `LinkError` if there is no linker for the target, or `path` can't be written.
+        """
+        with self.timer.measure("link"):
+            export(self.program, Path(path))
+
+    def summary(self) -> dict[str, Any]:
+        """What was made, as data for a report."""
+        seconds = sorted(self.timer.seconds.items(), key=lambda item: -item[1])
+        return {
+            "name": self.program.name,
+            "target": str(self.target),
+            "inputs": [_tensor_data(item) for item in self.program.inputs],
+            "outputs": [_tensor_data(item) for item in self.program.outputs],
+            "kernels": len(self.kernels),
+            "kernel_calls": self.kernel_calls,
+            "kernels_from_cache": self.cache_hits,
+            "weights_bytes": int(self.program.weights.nbytes),
+            "workspace_bytes": self.program.workspace_bytes,
+            "arena_bytes": self.plan.workspace_bytes,
+            "workspace_lower_bound_bytes": self.plan.lower_bound_bytes,
+            "steps": [{"name": name, "seconds": time, "runs": self.timer.runs[name]}
+                      for name, time in seconds],
+            "remarks": [str(remark) for remark in self.remarks],
+        }
+
+
+def _tensor_data(info: TensorInfo) -> dict[str, Any]:
+    return {"name": info.name, "dtype": info.dtype, "shape": list(info.shape)}
+
+
+def compile(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    target: Target | str | None = None,
+    opt_level: int | None = None,
+    schedules: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    name: str = "",
+    dump: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    export: str | PathLike[str] | None = None,
+) -> CompiledModule:
+    """Compiles an ONNX model: a path, bytes, an `onnx.ModelProto`; or a `relay.Module`.
+
+    shapes: the shapes of inputs by name, where the model leaves dimensions open.
+    target: the machine to compile for; by default this one.
+    opt_level: 0 to 4; by default that of the current `PassContext`, which is 3.
+    schedules: schedule steps by the structural hash of a kernel, instead of its default schedule.
+    name: the prefix of the C functions; by default the model's name.
+    dump: a directory for the program after every pass; kernels then don't come from the cache.
+    export: also write the shared library there; a linker is looked for before anything else.
+
+    Raises `MinitvmError` for whatever can't be compiled.
+    """
+    machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
+    if export is not None:
+        find_linker(machine)
+    current = PassContext.current()
+    timer = PassTimer()
+    level = current.opt_level if opt_level is None else opt_level
+    context = replace(current, opt_level=level, instruments=(*current.instruments, timer))
+    with context, collect() as remarks:
+        if isinstance(model, Module):
+            module = model
+        else:
+            with timer.measure("import ONNX"):
+                module = from_onnx(model, _shape_tuples(shapes), name)
+        directory = None if dump is None else Path(dump)
+        module = optimize(module, machine, directory)
+        built = _Build(module, machine, timer, schedules or {}, directory, progress or _silent)
+        compiled = built.finish(name or str(module.main.attrs.get("name", "") or "model"), remarks)
+    if export is not None:
+        compiled.export(export)
+    return compiled
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """The progress callback that shows nothing."""
+
+
+def _shape_tuples(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in (shapes or {}).items()}
+
+
+def optimize(module: Module, target: Target, dump: Path | None = None) -> Module:
+    """The fused module: `main` that calls kernels, and the kernels."""
+    passes = relay_passes(target)
+    if dump is None:
+        return passes(module)
+    constants: dict[str, np.ndarray] = {}
+
+    def show(shown: Module) -> str:
+        constants.update(large_constants(shown))
+        return print_module(shown)
+
+    with _more_instruments(DumpIR(dump / "relay", show)):
+        module = passes(module)
+    arrays: dict[str, Any] = {key.removeprefix("sha256:"): array for key, array in constants.items()}
+    np.savez(dump / "relay" / "constants.npz", **arrays)
+    return module
+
+
+def _more_instruments(*instruments: Any) -> PassContext:
+    now = PassContext.current()
+    return replace(now, instruments=(*now.instruments, *instruments))
+
+
+class _Build:
+    """From a fused module to a program: one kernel for each primitive function, and `main`."""
+
+    def __init__(self, module: Module, target: Target, timer: PassTimer,
+                 schedules: Mapping[str, Sequence[Any]], dump: Path | None,
+                 progress: Progress) -> None:
+        self.module, self.target, self.timer = module, target, timer
+        self.schedules, self.dump, self.progress = schedules, dump, progress
+        self.cache = KernelCache.current() if dump is None else None
+        self.cache_hits = 0
+
+    def finish(self, name: str, remarks: Sequence[Remark]) -> CompiledModule:
+        """Compiles every kernel and `main`."""
+        with self.timer.measure("plan memory"):
+            plan = plan_memory(self.module)
+        called = {
+            binding.value.callee.name
+            for binding in self.module.main.body.bindings
+            if isinstance(binding.value, Call) and binding.var not in plan.views
+        }
+        functions = {key: self.module.functions[key] for key in self.module.functions if key in called}
+        kernels: dict[str, Kernel] = {}
+        for index, (key, function) in enumerate(functions.items()):
+            self.progress("compiling kernels", index, len(functions))
+            kernels[key] = self._kernel(key, function)
+        self.progress("compiling kernels", len(functions), len(functions))
+        main = lower_main(self.module, plan, {key: kernel.name for key, kernel in kernels.items()})
+        parts = [*kernels.values(), *(self._finish_kernel(f, {}) for f in main.copy_kernels)]
+        func = add_scratch(main.func, {kernel.name: kernel.func for kernel in parts})
+        if self.dump is not None:
+            (self.dump / "main.tir").write_text(print_func(func), encoding="utf-8")
+        program = Program(
+            name=name, main=func, kernels=tuple(parts), weights=main.weights,
+            workspace_bytes=int(func.params[-1].extents()[0]),
+            inputs=_infos(self.module.main), outputs=_output_infos(self.module.main),
+            target=self.target, metadata={"opt_level": PassContext.current().opt_level},
+        )
+        return CompiledModule(program, self.module, plan, self.timer, tuple(remarks), self.cache_hits)
+
+    def _kernel(self, name: str, function: Function) -> Kernel:
+        """One primitive function as object code, from the cache where it is known."""
+        shape = canonical(function)
+        steps = self.schedules.get(structural_hash(shape))
+        digest = self._key(shape, steps)
+        symbol = f"{re.sub(r'_[0-9]+$', '', name)}_{digest[:8]}"
+        origins = line_origins(function)
+        if self.cache is not None and (entry := self.cache.get(digest)) is not None:
+            self.cache_hits += 1
+            return Kernel(symbol, parse_func(entry.text), entry.text, entry.object, origins)
+        with self.timer.measure("te"):
+            func = lower_function(symbol, shape, self.target, steps)
+        if self.dump is None:
+            func = lower_tir(func)
+        else:
+            with _more_instruments(DumpIR(self.dump / "kernels" / symbol, print_func)):
+                func = lower_tir(func)
+        kernel = self._finish_kernel(func, origins)
+        if self.cache is not None:
+            self.cache.put(digest, kernel.text, kernel.object)
+        return kernel
+
+    def _finish_kernel(self, func: tir.PrimFunc, origins: Mapping[str, Origin]) -> Kernel:
+        """From machine tir to object code."""
+        func = lift_scratch(func)
+        with self.timer.measure("LLVM"):
+            data = emit_object(function_to_llvm(func, self.target), self.target)
+        return Kernel(func.name, func, print_func(func), data, origins)
+
+    def _key(self, function: Function, steps: Sequence[Any] | None) -> str:
+        """What the object code depends on, minitvm's own sources and llvmlite apart."""
+        context = PassContext.current()
+        parts = (print_function(function), repr(steps), str(self.target), str(context.opt_level),
+                 repr(sorted(context.disabled_pass)), repr(sorted(context.required_pass)),
+                 repr(sorted(context.config.items())))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _infos(main: Function) -> tuple[TensorInfo, ...]:
+    return tuple(_info(param.name, param.type) for param in main.params)
+
+
+def _output_infos(main: Function) -> tuple[TensorInfo, ...]:
+    result = main.result_type
+    types = result.fields if isinstance(result, TupleType) else (result,)
+    names = main.attrs.get("output_names") or [f"output{index}" for index in range(len(types))]
+    return tuple(_info(name, kind) for name, kind in zip(names, types, strict=True))
+
+
+def _info(name: str, kind: Any) -> TensorInfo:
+    assert isinstance(kind, TensorType)
+    return TensorInfo(name, kind.extents(), kind.dtype)
