@@ -47,6 +47,7 @@ class BlockBuilder:
         self.parent = parent
         self.bindings: list[Binding] = []
         self._positions: dict[Var, int] = {}
+        self._added_origins: dict[int, list[Origin]] = {}
 
     def emit(
         self, value: Value | Op, *arguments: Atom, origin: Origin | None = None, name: str = ""
@@ -87,6 +88,7 @@ class BlockBuilder:
         while isinstance(atom, Var) and builder is not None:
             position = builder._positions.get(atom)
             if position is not None:
+                builder.settle_origins(position)
                 return builder.bindings[position]
             builder = builder.parent
         return None
@@ -98,10 +100,19 @@ class BlockBuilder:
         while isinstance(atom, Var) and builder is not None:
             position = builder._positions.get(atom)
             if position is not None:
-                old = builder.bindings[position]
-                builder.bindings[position] = replace(old, origin=merge(old.origin, origin))
+                builder._added_origins.setdefault(position, []).append(origin)
                 return
             builder = builder.parent
+
+    def settle_origins(self, position: int) -> None:
+        """Gives the binding at a position the origins noted for it. Later than they are noted,
+        because to merge thousands of them one by one would take quadratic time."""
+        added = self._added_origins.pop(position, None)
+        if added:
+            old = self.bindings[position]
+            merged = merge(old.origin, *added)
+            if merged != old.origin:
+                self.bindings[position] = replace(old, origin=merged)
 
     @contextmanager
     def at(self, origin: Origin) -> Iterator[None]:
@@ -114,6 +125,8 @@ class BlockBuilder:
 
     def finish(self, result: Atom) -> Block:
         """The block, with `result` as its value."""
+        for position in tuple(self._added_origins):
+            self.settle_origins(position)
         return Block(tuple(self.bindings), result)
 
 
@@ -164,20 +177,20 @@ def _rebuild(
         current = binding if value is binding.value else _retyped(binding, value, mapping)
         builder.origin = current.origin
         replacement = rule(builder, current)
-        if replacement is None or replacement is current.value:
+        if isinstance(replacement, Var | Constant | GlobalVar):
+            builder.add_origin(replacement, current.origin)
+            mapping[binding.var] = replacement
+        elif replacement is None or replacement is current.value:
             builder.append(current)
             if current.var is not binding.var:
                 mapping[binding.var] = current.var
-        elif isinstance(replacement, Var | Constant | GlobalVar):
-            builder.add_origin(replacement, current.origin)
-            mapping[binding.var] = replacement
         else:
             mapping[binding.var] = builder.emit(replacement, name=binding.var.name)
-    result = _lookup(block.result, mapping)
-    same = result is block.result and len(builder.bindings) == len(block.bindings)
-    if same and all(a is b for a, b in zip(builder.bindings, block.bindings, strict=True)):
+    new = builder.finish(_lookup(block.result, mapping))
+    same = new.result is block.result and len(new.bindings) == len(block.bindings)
+    if same and all(a is b for a, b in zip(new.bindings, block.bindings, strict=True)):
         return block
-    return builder.finish(result)
+    return new
 
 
 def _lookup(atom: Atom, mapping: dict[Var, Atom]) -> Atom:

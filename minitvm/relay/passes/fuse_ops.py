@@ -39,6 +39,7 @@ from minitvm.relay.ir import (
     use_counts,
 )
 from minitvm.relay.op import Op, Pattern
+from minitvm.relay.ops.transform import ShapeChange
 from minitvm.relay.passes.eliminate_common_subexpr import atom_key
 from minitvm.relay.passes.partition import Node, Partition
 from minitvm.remarks import remark
@@ -46,9 +47,6 @@ from minitvm.transform import PassContext, make_pass
 
 DEFAULT_MAX_DEPTH = 64
 """The most operators in a kernel, unless the option `relay.fuse_max_depth` says otherwise."""
-
-VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
-"""Operators whose result has the elements of the first argument in the same order."""
 
 LAYOUT_CHANGES = frozenset({"layout_transform"})
 """Operators that only level 4 fuses with others."""
@@ -367,5 +365,5 @@ def _is_view(group: list[Binding]) -> bool:
     return (
         len(calls) == len(group)
         and isinstance(calls[0].arguments[0], Var)
-        and all(isinstance(call.callee, Op) and call.callee.name in VIEWS for call in calls)
+        and all(isinstance(call.callee, ShapeChange) for call in calls)
     )
