@@ -125,6 +125,10 @@ class Sums:
         """The atom whose part this one is; None where the source is a sum of several."""
         return None if id(atom.source) in self._source_sums else self.atom(atom.source)
 
+    def source_sum(self, atom: Atom) -> Sum:
+        """The sum whose part the atom is."""
+        return self._split(atom.source, 1, 0)
+
     def of(self, source: Expr) -> Sum:
         """The sum of one atom."""
         return Sum({self.atom(source): 1}, 0, source.dtype)
@@ -391,7 +395,7 @@ class Sums:
         if known is not None:
             return known
         if atom.is_split:
-            result = self.interval(self._split(atom.source, 1, 0))
+            result = self.interval(self.source_sum(atom))
             if atom.divisor != 1:
                 result = bounds.floor_divide(result, Interval(atom.divisor, atom.divisor))
             if atom.modulus:
@@ -426,7 +430,7 @@ class Sums:
         if fact is not None:
             return fact
         if atom.is_split:
-            result = self.residue(self._split(atom.source, 1, 0))
+            result = self.residue(self.source_sum(atom))
             if atom.divisor != 1:
                 result = bounds.modular_divide(result, atom.divisor)
             return bounds.modular_modulo(result, atom.modulus) if atom.modulus else result

@@ -60,11 +60,12 @@ class Analyzer:
     """What is known about variables, and what follows from it for expressions.
 
     `bind` says over which values a variable runs, `constraint` what holds in a piece of code.
+    `sums` is the algebra of its index arithmetic.
     """
 
     def __init__(self) -> None:
-        self._sums = Sums(self._interval_of_opaque, self._residue_of_opaque)
-        self._facts = Facts(self._sums, self._sum, self._difference)
+        self.sums = Sums(self._interval_of_opaque, self._residue_of_opaque)
+        self._facts = Facts(self.sums, self._sum, self.difference)
         self._simplified: dict[int, tuple[Expr, Expr]] = {}
         self._sum_of: dict[int, tuple[Expr, Sum]] = {}
 
@@ -75,7 +76,7 @@ class Analyzer:
         start, extent = ir.convert(start, var.dtype), ir.convert(extent, var.dtype)
         if self._facts.bound.get(var) == (start, extent):
             return
-        if self._sums.knows(var):
+        if self.sums.knows(var):
             self._forget()
             self._facts.rebind(var, start, extent)
             self._forget()
@@ -98,7 +99,7 @@ class Analyzer:
             self._simplified, self._sum_of = tables
 
     def _forget(self) -> None:
-        self._sums.forget()
+        self.sums.forget()
         self._simplified, self._sum_of = {}, {}
 
     # --- questions --------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class Analyzer:
             case Or(a, b) if self.prove(a) or self.prove(b):
                 return True
             case Compare(op, a, b) if a.dtype in INDEX_DTYPES:
-                difference = self._difference(a, b)
+                difference = self.difference(a, b)
                 if difference is not None and self._decide(op, difference):
                     return True
         return truth_of(self.simplify(condition)) is True
@@ -126,8 +127,8 @@ class Analyzer:
             return Interval(int(expr), int(expr))
         if expr.dtype in INDEX_DTYPES:
             found = self._sum(expr)
-            exact = self._sums.interval(found)
-            return bounds.wrapped(exact, expr.dtype) if self._sums.may_wrap(found) else exact
+            exact = self.sums.interval(found)
+            return bounds.wrapped(exact, expr.dtype) if self.sums.may_wrap(found) else exact
         return self._interval_of_opaque(expr)
 
     def modular(self, expr: ExprLike) -> tuple[int, int]:
@@ -137,15 +138,11 @@ class Analyzer:
         if expr.dtype not in INDEX_DTYPES:
             return bounds.ANY_RESIDUE
         found = self._sum(expr)
-        return bounds.ANY_RESIDUE if self._sums.may_wrap(found) else self._sums.residue(found)
+        return bounds.ANY_RESIDUE if self.sums.may_wrap(found) else self.sums.residue(found)
 
     def sum_of(self, expr: Expr) -> Sum:
         """The canonical sum of a scalar index expression."""
         return self._sum(expr)
-
-    def expr_of(self, a: Sum) -> Expr:
-        """The expression of a canonical sum."""
-        return self._sums.render(a)
 
     def _interval_of_opaque(self, expr: Expr) -> Interval:
         match expr:
@@ -169,7 +166,7 @@ class Analyzer:
         return _range_of(expr.dtype)
 
     def _is_data(self, expr: Expr) -> bool:
-        return dtypes.lanes(expr.dtype) > 1 or self._sums.atom(expr).data
+        return dtypes.lanes(expr.dtype) > 1 or self.sums.atom(expr).data
 
     def _residue_of_opaque(self, expr: Expr) -> Modular:
         match expr:
@@ -179,19 +176,19 @@ class Analyzer:
                 return bounds.modular_union(Modular(*self.modular(a)), Modular(*self.modular(b)))
         return bounds.ANY_RESIDUE
 
-    def _difference(self, a: Expr, b: Expr) -> Sum | None:
+    def difference(self, a: Expr, b: Expr) -> Sum | None:
         """a - b as an exact integer; None for what is not an index, or may wrap."""
         if a.dtype not in INDEX_DTYPES:
             return None
         left, right = self._sum(a), self._sum(b)
-        if self._sums.may_wrap(left) or self._sums.may_wrap(right):
+        if self.sums.may_wrap(left) or self.sums.may_wrap(right):
             return None
-        return self._sums.add(left, right, -1)
+        return self.sums.add(left, right, -1)
 
     def _decide(self, op: str, difference: Sum) -> bool | None:
         """Whether `difference op 0`, if that is certain."""
-        truth = decide(op, self._sums.interval(difference))
-        if truth is None and op in ("eq", "ne") and self._sums.residue(difference).excludes(0):
+        truth = decide(op, self.sums.interval(difference))
+        if truth is None and op in ("eq", "ne") and self.sums.residue(difference).excludes(0):
             return op == "ne"
         return truth
 
@@ -201,7 +198,7 @@ class Analyzer:
         """The sum that a scalar of an index dtype is."""
         kind = type(expr)
         if kind is Var:
-            return self._facts.points.get(expr) or self._sums.of(expr)  # type: ignore[call-overload]
+            return self._facts.points.get(expr) or self.sums.of(expr)  # type: ignore[call-overload]
         if kind is Const:
             return Sum({}, int(expr.value), expr.dtype)  # type: ignore[attr-defined]
         known = self._sum_of.get(id(expr))
@@ -221,11 +218,11 @@ class Analyzer:
                 return result
         simple = self._opaque(expr)
         if simple is expr or simple == expr:
-            return self._sums.of(simple)
+            return self.sums.of(simple)
         return self._sum(simple)
 
     def _arithmetic(self, expr: Binary) -> Sum | None:
-        op, sums = expr.op, self._sums
+        op, sums = expr.op, self.sums
         if op not in _ARITHMETIC:
             return None
         a, b = self._sum(expr.a), self._sum(expr.b)
@@ -254,14 +251,14 @@ class Analyzer:
             case Ramp(base, stride, count):
                 return Lanes(self._sum(base), self._sum(stride), count)
             case Broadcast(value, count):
-                return Lanes(self._sum(value), self._sums.constant(0, value.dtype), count)
+                return Lanes(self._sum(value), self.sums.constant(0, value.dtype), count)
             case Binary(op, left, right) if op in _ARITHMETIC:
                 a, b = self._lanes(left), self._lanes(right)
                 return None if a is None or b is None else self._lanes_of(op, a, b)
         return None
 
     def _lanes_of(self, op: str, a: Lanes, b: Lanes) -> Lanes | None:
-        sums = self._sums
+        sums = self.sums
         if op in ("add", "sub"):
             return lanes.add(sums, a, b, 1 if op == "add" else -1)
         if op == "mul":
@@ -279,7 +276,7 @@ class Analyzer:
         kind = type(expr)
         if kind is Var:
             point = self._facts.points.get(expr)  # type: ignore[call-overload]
-            return expr if point is None else self._sums.render(point)  # type: ignore[return-value]
+            return expr if point is None else self.sums.render(point)  # type: ignore[return-value]
         if kind is Const:
             return expr  # type: ignore[return-value]
         if not isinstance(expr, Expr):
@@ -297,12 +294,12 @@ class Analyzer:
         if isinstance(expr, Binary) and expr.op in _ARITHMETIC:
             found: Sum | Lanes | None = None
             if expr.dtype in INDEX_DTYPES:
-                simple = self._sums.render(self._sum(expr))
+                simple = self.sums.render(self._sum(expr))
                 return simple if self._fits(simple, expr) else self._operands(expr)
             if dtypes.element(expr.dtype) in INDEX_DTYPES:
                 found = self._lanes(expr)
                 if found is not None:
-                    simple = lanes.render(self._sums, found)
+                    simple = lanes.render(self.sums, found)
                     return simple if self._fits(simple, expr) else self._operands(expr)
         return self._opaque(expr)
 
@@ -372,14 +369,14 @@ class Analyzer:
         return 1 if known.low >= 0 else None
 
     def _difference_interval(self, a: Expr, b: Expr) -> Interval:
-        difference = self._difference(a, b)
+        difference = self.difference(a, b)
         if difference is not None:
-            return self._sums.interval(difference)
+            return self.sums.interval(difference)
         if dtypes.element(a.dtype) in INDEX_DTYPES and dtypes.lanes(a.dtype) > 1:
             left, right = self._lanes(a), self._lanes(b)
             if left is not None and right is not None:
-                if not lanes.may_wrap(self._sums, left) and not lanes.may_wrap(self._sums, right):
-                    return lanes.interval(self._sums, lanes.add(self._sums, left, right, -1))
+                if not lanes.may_wrap(self.sums, left) and not lanes.may_wrap(self.sums, right):
+                    return lanes.interval(self.sums, lanes.add(self.sums, left, right, -1))
         return bounds.subtract(self.interval(a), self.interval(b))
 
     def _cast(self, expr: Cast) -> Expr:
@@ -407,7 +404,7 @@ class Analyzer:
             known = self._facts.truths.get(expr)
             if known is not None:
                 return boolean(known, expr.dtype)
-        difference = self._difference(expr.a, expr.b)
+        difference = self.difference(expr.a, expr.b)
         if difference is not None:
             return self._compare_index(expr, difference)
         a, b = self.simplify(expr.a), self.simplify(expr.b)
@@ -427,7 +424,7 @@ class Analyzer:
         truth = self._decide(expr.op, difference)
         if truth is not None:
             return boolean(truth, expr.dtype)
-        simple: Expr | None = render_compare(self._sums, expr.op, difference)
+        simple: Expr | None = render_compare(self.sums, expr.op, difference)
         if simple is not None and self._facts.truths:
             known = self._facts.truths.get(simple)
             if known is not None:
