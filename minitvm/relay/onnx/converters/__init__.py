@@ -1,0 +1,25 @@
+"""The converters: importing this fills the table. One file a family of operators."""
+
+from minitvm.relay.onnx.converters import (
+    arithmetic,
+    constants,
+    joining,
+    normalization,
+    pointwise,
+    products,
+    reductions,
+    shapes,
+    windows,
+)
+
+__all__ = [
+    "arithmetic",
+    "constants",
+    "joining",
+    "normalization",
+    "pointwise",
+    "products",
+    "reductions",
+    "shapes",
+    "windows",
+]
