@@ -15,7 +15,10 @@ MAY_IMPORT = {
     "driver": BASE | {"tir", "te", "relay", "codegen", "runtime"},
     "autotune": BASE | {"tir", "te", "relay", "codegen", "runtime", "driver"},
 }
-LAZY = {"onnx", "google", "llvmlite", "networkx", "xgboost", "rich", "click", "PIL", "onnxruntime", "openvino"}
+LAZY = {
+    "onnx", "google", "llvmlite", "networkx", "xgboost", "rich", "click", "PIL", "onnxruntime",
+    "openvino",
+}
 
 
 def imports(path: Path):

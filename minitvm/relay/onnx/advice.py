@@ -30,7 +30,9 @@ ADVICE = {
 }
 
 
-def advice_for(node: Node, opset: int, known: Mapping[str, Mapping[int, object]]) -> tuple[str, str]:
+def advice_for(
+    node: Node, opset: int, known: Mapping[str, Mapping[int, object]]
+) -> tuple[str, str]:
     """What is wrong with an operator that has no converter, and what to do."""
     if node.domain:
         return (

@@ -118,10 +118,8 @@ class Importer:
         results = function(conversion)
         conversion.check_all_read()
         atoms = results if isinstance(results, tuple) else (results,)
-        if len(atoms) < len(node.results) or any(
-            name and position >= len(atoms) for position, name in enumerate(node.outputs)
-        ):
-            raise Unsupported(f"it has {len(node.outputs)} outputs, of which {len(atoms)} are known")
+        if any(node.outputs[len(atoms):]):
+            raise Unsupported(f"it has {len(node.outputs)} outputs, but {len(atoms)} are known")
         return atoms
 
     def _note(self, node: Node, problem: Unsupported) -> None:

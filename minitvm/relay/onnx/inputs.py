@@ -41,7 +41,8 @@ def _closest(name: str, names: list[str]) -> str:
 def _input_dtype(value: Any) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise ModelError(f'the input "{value.name}" is a {kind or "value without type"}, not a tensor')
+        found = kind or "value without a type"
+        raise ModelError(f'the input "{value.name}" is a {found}, not a tensor')
     return element_dtype(value.type.tensor_type.elem_type, f'the input "{value.name}"')
 
 

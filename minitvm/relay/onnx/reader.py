@@ -80,7 +80,7 @@ def read_model(source: Any) -> tuple[ModelProto, str]:
 
 def _parse(data: bytes, what: str) -> ModelProto:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     model = onnx.ModelProto()
     try:
@@ -129,7 +129,7 @@ def _opsets(model: ModelProto) -> dict[str, int]:
             f"the model has IR version {model.ir_version}; the installed onnx {onnx.__version__} "
             f"knows versions up to {onnx.IR_VERSION}: upgrade onnx"
         )
-    opsets = {}
+    opsets: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if opsets.setdefault(domain, entry.version) != entry.version:

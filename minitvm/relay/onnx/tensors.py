@@ -22,7 +22,7 @@ def element_dtype(element_type: int, what: str) -> str:
 
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     name = names.get(element_type, str(element_type))
-    dtype = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
+    dtype: str = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
     if dtype not in dtypes.SCALARS:
         raise ModelError(
             f"{what} has elements of type {name}, which is not supported; "

@@ -153,7 +153,7 @@ def _truncate_integers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x / y of integers, rounded towards zero."""
     quotient: np.ndarray = np.floor_divide(x, y)
     inexact = (np.mod(x, y) != 0) & ((x < 0) != (y < 0))
-    return quotient + inexact.astype(quotient.dtype)
+    return np.asarray(quotient + inexact.astype(quotient.dtype))
 
 
 @register

@@ -11,7 +11,7 @@ from minitvm.errors import OptionError
 from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType
 from minitvm.relay.op import Op, Pattern, register
-from minitvm.relay.ops.families import elementwise, extents_of
+from minitvm.relay.ops.families import elementwise, extents_of, integers
 from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
@@ -31,7 +31,7 @@ class Full(Op):
         return TensorType(self.shape, value.dtype)
 
     def evaluate(self, value: np.ndarray) -> np.ndarray:
-        return np.full(self.shape, value)
+        return np.full(integers(self.shape), value)
 
     def compute(self, value: te.Tensor) -> te.Tensor:
         return elementwise(self, self.shape, lambda *i: value[()])
@@ -54,7 +54,7 @@ class Filled(Op):
         return TensorType(self.shape, self.dtype)
 
     def evaluate(self) -> np.ndarray:
-        return np.full(self.shape, self.value(), self.dtype)
+        return np.full(integers(self.shape), self.value(), self.dtype)
 
     def compute(self) -> te.Tensor:
         return elementwise(self, self.shape, lambda *i: ir.convert(self.value(), self.dtype))
@@ -109,7 +109,7 @@ class Arange(Op):
     def evaluate(self) -> np.ndarray:
         number = np.dtype(self.dtype).type
         steps = np.arange(self.count()).astype(self.dtype)
-        return steps * number(self.step) + number(self.start)
+        return np.asarray(steps * number(self.step) + number(self.start))
 
     def compute(self) -> te.Tensor:
         def body(i: Expr) -> Expr:

@@ -63,8 +63,8 @@ class Sign(Unary):
     def element(self, x: Expr) -> Expr:
         if dtypes.is_unsigned(x.dtype):
             return te.select(x > 0, ir.convert(1, x.dtype), ir.convert(0, x.dtype))
-        ends = te.select(x > 0, ir.convert(1, x.dtype), te.select(x < 0, ir.convert(-1, x.dtype), x))
-        return ends
+        rest = te.select(x < 0, ir.convert(-1, x.dtype), x)
+        return te.select(x > 0, ir.convert(1, x.dtype), rest)
 
 
 @register

@@ -94,6 +94,11 @@ def broadcast_extents(*tensors: te.Tensor) -> tuple[Any, ...]:
     return tuple(next((dim for dim in dims if dim != 1), 1) for dims in zip(*padded, strict=True))
 
 
+def integers(dims: Sequence[Dim]) -> tuple[int, ...]:
+    """Dims that must be known as integers; raises `ValueError` for symbolic ones."""
+    return TensorType(tuple(dims), "bool").extents()
+
+
 def compute_name(op: Op) -> str:
     """The name of an operator as that of a te stage."""
     return op.name.replace(".", "_")
@@ -192,7 +197,11 @@ class Comparison(Binary):
         return "bool"
 
 
-TAGS = {Pattern.ELEMWISE: "elemwise", Pattern.BROADCAST: "broadcast", Pattern.INJECTIVE: "injective"}
+TAGS = {
+    Pattern.ELEMWISE: "elemwise",
+    Pattern.BROADCAST: "broadcast",
+    Pattern.INJECTIVE: "injective",
+}
 
 
 def elementwise(op: Op, shape: Sequence[Any], body: Callable[..., Expr]) -> te.Tensor:

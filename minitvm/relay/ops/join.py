@@ -1,4 +1,4 @@
-"""Operators that put tensors together or cut pieces out: concatenate, stack, split, strided_slice."""
+"""Operators that put tensors together or cut pieces out: concatenate, stack, split, slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType, TupleType
 from minitvm.relay.op import Op, Pattern, register
 from minitvm.relay.ops.axes import one_axis
-from minitvm.relay.ops.families import elementwise, extents_of, require_one_dtype
+from minitvm.relay.ops.families import elementwise, extents_of, integers, require_one_dtype
+from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
 
@@ -158,7 +159,7 @@ class Split(Op):
                 lambda *i: x[(*i[:axis], i[axis] + start, *i[axis + 1:])],
             )
 
-        return tuple(piece(start, end) for start, end in bounds)
+        return tuple(piece(*integers(between)) for between in bounds)
 
 
 @register
@@ -175,41 +176,48 @@ class StridedSlice(Op):
     name = "strided_slice"
     pattern = Pattern.INJECTIVE
 
-    def ranges(self, x: TensorType) -> list[range]:
-        """The positions taken along each axis."""
+    def ranges(self, x: TensorType) -> dict[int, range]:
+        """The positions taken along each axis that is cut."""
         count = len(self.begin)
         axes = self.axes if self.axes is not None else tuple(range(count))
         strides = self.strides or (1,) * count
         if not count == len(self.end) == len(axes) == len(strides) or 0 in strides:
             raise self.fail((x,), "begin, end, strides (not 0) and axes must be equally many")
-        taken = [range(0)] * x.rank
-        extents = dict(enumerate(x.shape))
+        taken: dict[int, range] = {}
         for axis, *bounds in zip(axes, self.begin, self.end, strides, strict=True):
             place = one_axis(self, (x,), axis, x.rank)
-            if place not in extents:
+            extent = x.shape[place]
+            if place in taken:
                 raise self.fail((x,), f"axes {axes} name one axis twice")
-            taken[place] = range(*slice(*bounds).indices(extents.pop(place)))
-        for place, extent in extents.items():
-            taken[place] = range(extent)
+            if not isinstance(extent, int):
+                raise self.fail((x,), f"axis {place} is cut, but its extent is {extent}")
+            taken[place] = range(*slice(*bounds).indices(extent))
         return taken
 
     def infer(self, x: TensorType) -> TensorType:
-        return TensorType(tuple(map(len, self.ranges(x))), x.dtype)
+        ranges = self.ranges(x)
+        shape = (len(ranges[axis]) if axis in ranges else extent
+                 for axis, extent in enumerate(x.shape))
+        return TensorType(tuple(shape), x.dtype)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         ranges = self.ranges(TensorType(x.shape, x.dtype.name))
-        return np.ascontiguousarray(x[tuple(map(_as_slice, ranges))]).reshape(
-            tuple(map(len, ranges))
-        )
+        cuts = (_as_slice(ranges[axis]) if axis in ranges else slice(None)
+                for axis in range(x.ndim))
+        return x[tuple(cuts)].copy()
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        ranges = self.ranges(TensorType(x.extents(), x.dtype))
+        given = TensorType(x.extents(), x.dtype)
+        ranges = self.ranges(given)
+
+        def position(axis: int, index: Expr) -> Expr:
+            taken = ranges.get(axis, range(2))
+            return index * taken.step + taken.start if len(taken) > 1 else ir.convert(taken.start)
 
         def body(*i: Expr) -> Expr:
-            return x[tuple(index * taken.step + taken.start if len(taken) > 1 else taken.start
-                           for index, taken in zip(i, ranges, strict=True))]
+            return x[tuple(position(axis, index) for axis, index in enumerate(i))]
 
-        return elementwise(self, tuple(map(len, ranges)), body)
+        return elementwise(self, integers(self.infer(given).shape), body)
 
 
 def _as_slice(taken: range) -> slice:

@@ -25,6 +25,7 @@ from minitvm.relay.ops.families import (
     NUMBER,
     compute_name,
     extents_of,
+    integers,
     intrinsic,
     require_kind,
 )
@@ -94,7 +95,7 @@ class Reduction(Op):
             source = x[merged_indices(i, reduction, axes, self.keepdims)]
             return reduce(source, axis=reduction) if reduction else source
 
-        shape = reduced_shape(extents, axes, self.keepdims)
+        shape = integers(reduced_shape(extents, axes, self.keepdims))
         result: te.Tensor = te.compute(shape, body, name=compute_name(self), tag="comm_reduce")
         return result
 
@@ -274,7 +275,7 @@ class ArgReduce(Op):
             source = x[merged_indices(i, (r,), (axis,), self.keepdims)]
             return reduce((ir.cast(r.var, "int64"), source), axis=r)
 
-        shape = reduced_shape(extents, (axis,), self.keepdims)
+        shape = integers(reduced_shape(extents, (axis,), self.keepdims))
         positions, _ = te.compute(shape, body, name=compute_name(self), tag="comm_reduce_idx")
         result: te.Tensor = positions
         return result

@@ -16,7 +16,7 @@ from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType
 from minitvm.relay.op import Op, Pattern, register
 from minitvm.relay.ops.axes import all_axes, one_axis
-from minitvm.relay.ops.families import elementwise, extents_of, read_broadcast
+from minitvm.relay.ops.families import elementwise, extents_of, integers, read_broadcast
 from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
@@ -98,10 +98,10 @@ class ShapeChange(Op):
         return TensorType(self.shape(x), x.dtype)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return x.reshape(self.shape(TensorType(x.shape, x.dtype.name)))
+        return x.reshape(integers(self.shape(TensorType(x.shape, x.dtype.name))))
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        target = TensorType(self.shape(TensorType(x.extents(), x.dtype)), x.dtype).extents()
+        target = integers(self.shape(TensorType(x.extents(), x.dtype)))
         return elementwise(self, target, lambda *i: reshaped_read(x, target, i))
 
 
@@ -247,7 +247,7 @@ class BroadcastTo(Op):
         return TensorType(self.shape, x.dtype)
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(x, self.shape).copy()
+        return np.broadcast_to(x, integers(self.shape)).copy()
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         return elementwise(self, self.shape, lambda *i: read_broadcast(x, i))

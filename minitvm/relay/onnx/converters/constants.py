@@ -78,7 +78,8 @@ def range_(c: Conversion) -> Atom:
     """start, start + delta, ... up to the limit, which is not reached."""
     c.ignore("stash_type")  # the precision of sums of 16-bit floats
     start, limit, delta = (
-        c.constant(index, what).reshape(()) for index, what in enumerate(("start", "limit", "delta"))
+        c.constant(index, what).reshape(())
+        for index, what in enumerate(("start", "limit", "delta"))
     )
     if delta == 0:
         raise ModelError(f"{c.node}: the delta must not be 0")

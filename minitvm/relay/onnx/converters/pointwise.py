@@ -184,7 +184,7 @@ def clip_between_attributes(c: Conversion) -> Atom:
 
 @converter("Clip", 11)
 def clip_between_inputs(c: Conversion) -> Atom:
-    """Bounds in inputs, each of them optional; bounds computed at run time are tensors of rank 0."""
+    """Bounds in inputs, each of them optional, which may be computed at run time."""
     x = c.input(0)
     bounds = [c.optional(1), c.optional(2)]
     for bound in bounds:

@@ -1,4 +1,4 @@
-"""ONNX operators that change shapes or move axes: Reshape, Squeeze, Transpose, Expand and others."""
+"""ONNX operators that change shapes or move axes: Reshape, Squeeze, Transpose, Expand, others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reshape(c: Conversion, keep_zeros: bool) -> Atom:
     for axis, extent in enumerate(wanted):
         if extent == 0 and not keep_zeros:
             if axis >= len(extents):
-                raise ModelError(f"{c.node}: the shape {tuple(wanted)} copies a missing axis {axis}")
+                raise ModelError(f"{c.node}: the shape {tuple(wanted)} copies no axis {axis}")
             wanted[axis] = extents[axis]
         elif extent < -1:
             raise ModelError(f"{c.node}: the shape {tuple(wanted)} holds a negative extent")

@@ -101,8 +101,9 @@ def _too_many_axes(count: int) -> Unsupported:
 # --- pooling ------------------------------------------------------------------------------------
 
 
-MakePool = Callable[[tuple[int, int], tuple[int, int], tuple[int, int, int, int],
-                     tuple[int, int]], Op]
+Pair = tuple[int, int]
+MakePool = Callable[[Pair, Pair, tuple[int, int, int, int], Pair], Op]
+"""kernel, strides, padding, dilation -> the operator."""
 
 
 def _pool(c: Conversion, make: MakePool) -> Atom:
@@ -133,16 +134,22 @@ def max_pool(c: Conversion) -> Atom:
     c.require_one_output("the positions of the maxima are not computed")
     c.ignore("storage_order")  # the order of the positions
     ceil_mode = _ceil_mode(c)
-    return _pool(c, lambda *window: MaxPool2d(*window, ceil_mode=ceil_mode))
+    return _pool(c, lambda k, s, p, d: MaxPool2d(k, s, p, d, ceil_mode))
 
 
 @converter("AveragePool", 1)
 def average_pool(c: Conversion) -> Atom:
     """The mean of each window."""
     ceil_mode, count_pads = _ceil_mode(c), c.flag("count_include_pad")
-    return _pool(
-        c, lambda *window: AvgPool2d(*window, ceil_mode=ceil_mode, count_include_pad=count_pads)
-    )
+
+    def make(
+        kernel: Pair, strides: Pair, padding: tuple[int, int, int, int], dilation: Pair
+    ) -> AvgPool2d:
+        return AvgPool2d(
+            kernel, strides, padding, dilation, ceil_mode, count_include_pad=count_pads
+        )
+
+    return _pool(c, make)
 
 
 def _global_pool(c: Conversion, image_op: Op, other: type[Max] | type[Mean]) -> Atom:
