@@ -1,0 +1,423 @@
+"""LoopPartition: loops are split where their guards change, so that the interior has none.
+
+Guards come from te: `if likely(c)` around the tail of a split that doesn't divide, and
+`if_then_else(c, load, 0)` for padding. Each condition is a conjunction of comparisons. For a loop,
+outermost first, `affine_interval` gives the part of its range in which a comparison holds whatever
+the loops inside it do. The loop becomes up to three, [before, interior, after]:
+
+    for i in range(9):                              for i in range(4):
+        for j in range(2):                              for j in range(2):
+            if likely(i * 2 + j < 9):       ->              A[i * 2 + j] = ...
+                A[i * 2 + j] = ...                      A[8] = ...
+
+A comparison that no value of the outer variable decides is left to the loops inside it. In a piece
+where a guard around all that it does never holds, the piece vanishes: a tail becomes a small tile.
+
+How much code. A border of less than a quarter of a loop's iterations is cold: within it tails are
+still split off, padding keeps its guard at each access. A parallel loop is not split, which would
+take several regions: its body chooses between the pieces. A vectorized loop is only ever cut short.
+A function grows to at most `MOST_LEAVES` statements with an effect; what is declined is a remark.
+
+The values of guards never change, so what is multiplied by the zeros of padding still is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minitvm.remarks import remark
+from minitvm.tir import ir
+from minitvm.tir.canonical import INDEX_DTYPES
+from minitvm.tir.ir import (
+    And,
+    Call,
+    Compare,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Invoke,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+    seq,
+)
+from minitvm.tir.passes.copying import (
+    NOTHING,
+    copy_statement,
+    is_nothing,
+    map_body,
+    substitute_statement,
+)
+from minitvm.tir.simplify import Analyzer
+from minitvm.transform import make_pass
+
+MOST_LEAVES = 256
+"""The most statements with an effect that a function may grow to."""
+COLD = 4
+"""A border of less than 1 / COLD of the iterations keeps its padding guards."""
+NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+
+
+@make_pass("LoopPartition", opt_level=1)
+def loop_partition(func: PrimFunc) -> PrimFunc:
+    """Splits loops so that guards vanish from their interior. Any spec.
+
+    Before:
+        def f(A: Buffer((10,), "float32"), B: Buffer((10,), "float32")):
+            for i in range(10):
+                B[i] = if_then_else(i > 0 and i < 9, A[i - 1] + A[i + 1], 0.0)
+            for k in range(3):
+                for j in unrolled(4):
+                    if likely(k * 4 + j < 10):
+                        A[k * 4 + j] = 1.0
+    After:
+        def f(A: Buffer((10,), "float32"), B: Buffer((10,), "float32")):
+            B[0] = 0.0
+            for i in range(1, 9):
+                B[i] = A[i - 1] + A[i + 1]
+            B[9] = 0.0
+            for k in range(2):
+                for j in unrolled(4):
+                    A[k * 4 + j] = 1.0
+            for j_1 in unrolled(2):
+                A[8 + j_1] = 1.0
+    """
+    return map_body(func, _Partition(func).statement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interior:
+    """Where in [start, stop) of a loop comparisons hold: [low, high)."""
+
+    start: int
+    low: int
+    high: int
+    stop: int
+
+
+class _Partition:
+    """One walk. `cold` says that padding keeps its guards in the code at hand."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.analyzer = Analyzer()
+        self.leaves = _leaves(func.body)
+        self.cold = False
+        self.known: dict[int, tuple[Expr, tuple[Expr, ...]]] = {}
+        self.bind_loops(func.body)
+
+    def bind_loops(self, statement: Stmt) -> None:
+        """Tells the analyzer of all loops, so that outer ones are split for what inner ones do."""
+        for item in ir.walk_statements(statement):
+            if isinstance(item, For):
+                self.analyzer.bind(item.var, item.start, item.extent)
+
+    def copy(self, body: Stmt, values: dict[Var, Expr]) -> Stmt:
+        result = copy_statement(body, values)
+        self.bind_loops(result)
+        return result
+
+    # --- statements -----------------------------------------------------------------------------
+
+    def statement(self, statement: Stmt) -> Stmt:
+        match statement:
+            case For(_, Const(), Const()):
+                return self.loop(statement)
+            case If(condition, then_body, else_body):
+                return self.conditional(statement, condition, then_body, else_body)
+            case Seq(statements):
+                new = tuple(map(self.statement, statements))
+                same = all(a is b for a, b in zip(new, statements, strict=True))
+                return statement if same else seq(*new)
+        inner = tuple(map(self.statement, ir.bodies(statement)))
+        if inner and all(map(is_nothing, inner)):
+            return NOTHING
+        exprs = tuple(map(self.expr, ir.expressions(statement)))
+        return ir.with_parts(statement, exprs, inner)
+
+    def conditional(
+        self, statement: If, condition: Expr, then_body: Stmt, else_body: Stmt | None
+    ) -> Stmt:
+        decided = self.condition(condition)
+        if isinstance(decided, Const):
+            taken = then_body if decided.value else else_body
+            return NOTHING if taken is None else self.statement(taken)
+        inner = [self.statement(then_body)]
+        if else_body is not None:
+            inner.append(self.statement(else_body))
+        elif is_nothing(inner[0]):
+            return NOTHING
+        return ir.with_parts(statement, (decided,), tuple(inner))
+
+    def expr(self, expr: Expr) -> Expr:
+        """The expression without the choices that are decided here."""
+        if not self.guards_of(expr):
+            return expr
+        if isinstance(expr, Call) and expr.name == "if_then_else":
+            condition, true_value, false_value = expr.arguments
+            decided = self.condition(condition)
+            if isinstance(decided, Const):
+                return self.expr(true_value if decided.value else false_value)
+            operands = (decided, self.expr(true_value), self.expr(false_value))
+            return ir.with_children(expr, operands)
+        return ir.with_children(expr, tuple(map(self.expr, ir.children(expr))))
+
+    def condition(self, condition: Expr) -> Expr:
+        """The conjunction of the comparisons that are not certain; false if one never holds."""
+        parts = conjuncts(condition)
+        kept = [part for part in parts if not self.analyzer.prove(part)]
+        if any(self.disproved(part) for part in kept):
+            return Const(False, "bool")
+        if len(kept) == len(parts):
+            return condition
+        remaining = ir.conjunction(*kept)
+        likely = is_likely(condition) and kept
+        return Call("likely", (remaining,), "bool") if likely else remaining
+
+    def disproved(self, part: Expr) -> bool:
+        if not isinstance(part, Compare) or part.a.dtype not in INDEX_DTYPES:
+            return False
+        return self.analyzer.prove(Compare(NEGATED[part.op], part.a, part.b))
+
+    # --- loops ----------------------------------------------------------------------------------
+
+    def loop(self, loop: For) -> Stmt:
+        start, extent = int(loop.start.value), int(loop.extent.value)  # type: ignore[attr-defined]
+        if extent <= 0:
+            return NOTHING
+        if extent == 1:
+            return self.statement(substitute_statement(loop.body, {loop.var: loop.start}))
+        self.analyzer.bind(loop.var, loop.start, loop.extent)
+        interior = self.interior(loop, start, start + extent)
+        if interior is None or not self.worthwhile(loop, interior):
+            body = self.statement(loop.body)
+            return NOTHING if is_nothing(body) else ir.with_parts(
+                loop, (loop.start, loop.extent), (body,)
+            )
+        if loop.kind == "parallel":
+            return self.choose(loop, interior)
+        return self.split(loop, interior)
+
+    def interior(self, loop: For, start: int, stop: int) -> _Interior | None:
+        """The part of a loop in which as many comparisons hold as hold together."""
+        low, high = start, stop
+        for part in self.candidates(loop.body):
+            found = affine_interval(part, loop.var, self.analyzer)
+            if found is None:
+                continue
+            first = low if found[0] is None else max(low, found[0])
+            last = high if found[1] is None else min(high, found[1])
+            if first < last:
+                low, high = first, last
+        return None if (low, high) == (start, stop) else _Interior(start, low, high, stop)
+
+    def candidates(self, body: Stmt) -> Iterator[Expr]:
+        """The comparisons of the guards in a body that are to be split for, each once."""
+        seen: set[Expr] = set()
+        for statement in ir.walk_statements(body):
+            parts: tuple[Expr, ...] = ()
+            if isinstance(statement, If) and is_likely(statement.condition):
+                parts = tuple(conjuncts(statement.condition))
+            if not self.cold:
+                for expr in ir.expressions(statement):
+                    parts += self.guards_of(expr)
+            for part in parts:
+                if part not in seen:
+                    seen.add(part)
+                    yield part
+
+    def guards_of(self, expr: Expr) -> tuple[Expr, ...]:
+        """The comparisons of the conditions of `if_then_else` in an expression."""
+        operands = ir.children(expr)
+        if not operands:
+            return ()
+        known = self.known.get(id(expr))
+        if known is None:
+            found: list[Expr] = []
+            if isinstance(expr, Call) and expr.name == "if_then_else":
+                found.extend(conjuncts(operands[0]))
+            for operand in operands:
+                found.extend(self.guards_of(operand))
+            known = self.known[id(expr)] = (expr, tuple(dict.fromkeys(found)))
+        return known[1]
+
+    def worthwhile(self, loop: For, interior: _Interior) -> bool:
+        """Whether the pieces may be made; counts them if so."""
+        borders = [
+            piece for piece in ((interior.start, interior.low), (interior.high, interior.stop))
+            if piece[0] < piece[1] and not self.vanishes(loop, *piece)
+        ]
+        if loop.kind == "vectorized":
+            return not borders
+        more = len(borders) * _leaves(loop.body)
+        if self.leaves + more > MOST_LEAVES:
+            remark("LoopPartition",
+                   f"the loop over {loop.var.name} keeps its guards: split, the function would "
+                   f"have {self.leaves + more} statements, more than {MOST_LEAVES}", loop.origin)
+            return False
+        self.leaves += more
+        return True
+
+    def vanishes(self, loop: For, first: int, last: int) -> bool:
+        """Whether a body does nothing where the variable is in [first, last)."""
+        self.analyzer.bind(loop.var, first, last - first)
+        result = self.idle(loop.body)
+        self.analyzer.bind(loop.var, loop.start, loop.extent)
+        return result
+
+    def idle(self, statement: Stmt) -> bool:
+        match statement:
+            case If(condition, then_body, None):
+                return any(map(self.disproved, conjuncts(condition))) or self.idle(then_body)
+            case Store() | Invoke() | Evaluate():
+                return is_nothing(statement)
+        return all(map(self.idle, ir.bodies(statement)))
+
+    def split(self, loop: For, interior: _Interior) -> Stmt:
+        """The loop as up to three."""
+        pieces = [self.border(loop, interior, interior.start, interior.low)]
+        last = self.border(loop, interior, interior.high, interior.stop)
+        pieces.append(self.piece(loop, loop.body, loop.var, interior.low, interior.high))
+        return seq(*pieces, last)
+
+    def border(self, loop: For, interior: _Interior, first: int, last: int) -> Stmt:
+        if first >= last:
+            return NOTHING
+        var = Var(loop.var.name, loop.var.dtype)
+        body = self.copy(loop.body, {loop.var: var})
+        outer, self.cold = self.cold, self.cold or self.is_cold(interior, first, last)
+        result = self.piece(loop, body, var, first, last)
+        self.cold = outer
+        return result
+
+    def is_cold(self, interior: _Interior, first: int, last: int) -> bool:
+        return (last - first) * COLD < interior.stop - interior.start
+
+    def piece(self, loop: For, body: Stmt, var: Var, first: int, last: int) -> Stmt:
+        start, extent = Const(first, var.dtype), Const(last - first, var.dtype)
+        piece = For(var, start, extent, loop.kind, body, loop.origin)
+        return self.loop(piece)
+
+    def choose(self, loop: For, interior: _Interior) -> Stmt:
+        """A parallel loop whose body chooses between the pieces."""
+        var, dtype = loop.var, loop.var.dtype
+        before = self.branch(loop, interior, interior.start, interior.low)
+        after = self.branch(loop, interior, interior.high, interior.stop)
+        self.analyzer.bind(var, interior.low, interior.high - interior.low)
+        body = self.statement(loop.body)
+        self.analyzer.bind(var, loop.start, loop.extent)
+        if interior.high < interior.stop:
+            condition = Compare("lt", var, Const(interior.high, dtype))
+            body = _choice(condition, body, after, loop)
+        if interior.low > interior.start:
+            condition = Compare("lt", var, Const(interior.low, dtype))
+            body = _choice(condition, before, body, loop)
+        return NOTHING if is_nothing(body) else ir.with_parts(
+            loop, (loop.start, loop.extent), (body,)
+        )
+
+    def branch(self, loop: For, interior: _Interior, first: int, last: int) -> Stmt:
+        """The body of a parallel loop where its variable is in [first, last)."""
+        if first >= last:
+            return NOTHING
+        outer, self.cold = self.cold, self.cold or self.is_cold(interior, first, last)
+        if last - first == 1:
+            values: dict[Var, Expr] = {loop.var: Const(first, loop.var.dtype)}
+            result = self.statement(self.copy(loop.body, values))
+        else:
+            self.analyzer.bind(loop.var, first, last - first)
+            result = self.statement(self.copy(loop.body, {}))
+        self.cold = outer
+        return result
+
+
+# --- conditions ---------------------------------------------------------------------------------
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction, from left to right, without `likely`."""
+    match condition:
+        case And(a, b):
+            return conjuncts(a) + conjuncts(b)
+        case Call("likely", (inner,)):
+            return conjuncts(inner)
+    return [condition]
+
+
+def is_likely(condition: Expr) -> bool:
+    """Whether a part of a conjunction is marked as likely."""
+    match condition:
+        case And(a, b):
+            return is_likely(a) or is_likely(b)
+        case Call("likely"):
+            return True
+    return False
+
+
+def affine_interval(
+    condition: Expr, var: Var, analyzer: Analyzer
+) -> tuple[int | None, int | None] | None:
+    """[low, high) of `var`, bounds None for none, in which a comparison certainly holds.
+
+    It is affine in `var`; the other variables take all the values that the analyzer knows of.
+    None where `var` decides nothing.
+    """
+    if not isinstance(condition, Compare) or condition.a.dtype not in INDEX_DTYPES:
+        return None
+    difference = analyzer.sum_of(ir.Binary("sub", condition.a, condition.b))
+    coefficient, low, high = 0, difference.constant, difference.constant
+    for atom, factor in difference.terms.items():
+        if atom.source is var and not atom.is_split:
+            coefficient = factor
+            continue
+        if atom.data or _uses(atom.source, var):
+            return None
+        known = analyzer.interval(atom.expr)
+        if not known.is_finite:
+            return None
+        low += min(factor * known.low, factor * known.high)
+        high += max(factor * known.low, factor * known.high)
+    if coefficient == 0:
+        return None
+    return _solve(condition.op, coefficient, low, high)
+
+
+def _solve(
+    op: str, coefficient: int, low: int, high: int
+) -> tuple[int | None, int | None] | None:
+    """Where coefficient * v + rest `op` 0 for every rest in [low, high]."""
+    match op:
+        case "lt" | "le":
+            limit = -high - (op == "lt")  # coefficient * v <= limit
+            if coefficient > 0:
+                return None, limit // coefficient + 1
+            return -(limit // -coefficient), None
+        case "gt" | "ge":
+            limit = -low + (op == "gt")  # coefficient * v >= limit
+            if coefficient > 0:
+                return -(-limit // coefficient), None
+            return None, -limit // -coefficient + 1
+        case "eq" if low == high and low % coefficient == 0:
+            value = -low // coefficient
+            return value, value + 1
+    return None
+
+
+def _uses(expr: Expr, var: Var) -> bool:
+    return any(node is var for node in ir.walk(expr))
+
+
+def _leaves(statement: Stmt) -> int:
+    return sum(isinstance(item, Store | Invoke) for item in ir.walk_statements(statement))
+
+
+def _choice(condition: Expr, then_body: Stmt, else_body: Stmt, loop: For) -> Stmt:
+    if is_nothing(then_body):
+        return NOTHING if is_nothing(else_body) else If(
+            ir.Not(condition), else_body, None, loop.origin
+        )
+    return If(condition, then_body, None if is_nothing(else_body) else else_body, loop.origin)

@@ -1,0 +1,76 @@
+"""The examples in the docstrings of passes: `Before:` becomes `After:`.
+
+A pass joins by being in a list of `ROOMS`, with its room's parser and printer. What the docstring
+shows after `Before:` and after `After:` is text of the IR, indented; the result must print as shown.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from minitvm.tir import passes as tir_passes
+from minitvm.tir.text import parse_func, print_func
+from minitvm.tir.verify import verify
+from minitvm.transform import Pass
+
+
+@dataclass(frozen=True)
+class Room:
+    """How the examples of one IR are read, written and verified."""
+
+    name: str
+    passes: Iterable[Pass[Any]]
+    parse: Callable[[str], Any]
+    print: Callable[[Any], str]
+    verify: Callable[[Any], None]
+
+
+ROOMS = [Room("tir", tir_passes.ALL, parse_func, print_func, verify)]
+
+
+def sections(docstring: str) -> Iterator[tuple[str, str]]:
+    """The titled, indented pieces of a docstring: ("Before", text), ("After", text), ..."""
+    lines = textwrap.dedent("    " + docstring).splitlines()
+    for position, line in enumerate(lines):
+        if line in ("Before:", "After:"):
+            body = []
+            for inner in lines[position + 1 :]:
+                if inner.strip() and not inner.startswith("    "):
+                    break
+                body.append(inner)
+            yield line[:-1], textwrap.dedent("\n".join(body)).strip() + "\n"
+
+
+def examples(item: Pass[Any]) -> list[tuple[str, str]]:
+    """The pairs of texts in a pass's docstring."""
+    found = list(sections(item.function.__doc__ or ""))
+    titles = [title for title, _ in found]
+    assert titles == ["Before", "After"] * (len(titles) // 2), f"{item.name} shows {titles}"
+    return list(zip([t for _, t in found[::2]], [t for _, t in found[1::2]], strict=True))
+
+
+CASES = [pytest.param(room, item, id=f"{room.name}-{item.name}")
+         for room in ROOMS for item in room.passes]
+
+
+@pytest.mark.parametrize(("room", "item"), CASES)
+def test_examples_of_a_pass(room: Room, item: Pass[Any]) -> None:
+    pairs = examples(item)
+    assert pairs, f"the docstring of {item.name} has no Before: and After:"
+    for before, after in pairs:
+        module = room.parse(before)
+        room.verify(module)
+        result = item(module)
+        room.verify(result)
+        assert room.print(result) == after
+        assert room.print(room.parse(after)) == after
+
+
+def test_sections_are_found() -> None:
+    doc = "Does it.\n\n    Before:\n        a\n          b\n    After:\n        c\n\n    Then more.\n"
+    assert list(sections(doc)) == [("Before", "a\n  b\n"), ("After", "c\n")]
