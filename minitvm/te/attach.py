@@ -34,6 +34,19 @@ def remaining_readers(graph: StageGraph) -> dict[Stage, list[Stage]]:
     return {stage: list(readers) for stage, readers in result.items()}
 
 
+def readers_with_loops(graph: StageGraph, stage: Stage) -> list[Stage]:
+    """The remaining readers of one stage."""
+    seen: set[Stage] = {stage}
+    found = []
+    for other in graph.stages[graph.stages.index(stage) + 1 :]:
+        if any(graph.by_op[tensor.op] in seen for tensor in other.reads):
+            if other.attach == "inline":
+                seen.add(other)
+            else:
+                found.append(other)
+    return found
+
+
 def enclosing(stage: Stage) -> dict[Stage, int]:
     """The stages whose loops stand around the body of `stage`, with the depth of the innermost
     such loop; `stage` itself included."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from minitvm import dtypes
 from minitvm.origin import Origin
-from minitvm.te.stage import Stage, StageGraph
-from minitvm.te.tensor import Compute, Operation, Tensor
+from minitvm.te.attach import readers_with_loops
+from minitvm.te.stage import Size, Stage, StageGraph
+from minitvm.te.tensor import Compute, Tensor
 from minitvm.tir import ir
 from minitvm.tir.ir import And, Call, Compare, Const, Expr, Not, Or, Read, Var
 from minitvm.tir.simplify import Analyzer
@@ -58,9 +58,19 @@ class _Expander:
             case Call("if_then_else", (condition, a, b)):
                 condition = self.expand(condition, points)
                 return ir.if_then_else(condition, self.expand(a, points), self.expand(b, points))
-        operands = tuple(self.expand(operand, points) for operand in ir.children(expr))
-        result = ir.with_children(expr, operands)
-        return self.analyzer.simplify(result) if _is_condition(result) else result
+            case And() | Or() | Not() | Compare():
+                return self.analyzer.simplify(self._condition(expr, points))
+        return ir.with_children(expr, self._operands(expr, points))
+
+    def _operands(self, expr: Expr, points: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+        return tuple(self.expand(operand, points) for operand in ir.children(expr))
+
+    def _condition(self, expr: Expr, points: Mapping[Var, Expr]) -> Expr:
+        """A condition, not simplified: that is done once, at its top."""
+        if not isinstance(expr, And | Or | Not):
+            return ir.with_children(expr, self._operands(expr, points))
+        parts = tuple(self._condition(part, points) for part in ir.children(expr))
+        return ir.with_children(expr, parts)
 
     def _index(self, index: Expr, points: Mapping[Var, Expr]) -> Expr:
         return self.analyzer.simplify(self.expand(index, points))
@@ -76,44 +86,21 @@ class _Expander:
         return self.expand(op.bodies[tensor.index], points)
 
 
-def _is_condition(expr: Expr) -> bool:
-    """Whether this is a condition on indices alone, at its top."""
-    match expr:
-        case Compare(_, a, _):
-            return dtypes.is_int(a.dtype)
-        case And() | Or() | Not():
-            return True
-    return False
-
-
 # --- how large it gets --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The nodes of an expression, and how often each axis variable stands in it."""
-
-    nodes: int
-    uses: Mapping[Var, int]
-
-
-def expanded_size(graph: StageGraph, stage: Stage, also_inline: Stage | None = None) -> int:
-    """The nodes of the bodies of `stage` with its inlined producers expanded (and `also_inline`,
-    as if it were inlined too)."""
-    sizes: dict[tuple[Operation, int], Size] = {}
+def expanded_size(graph: StageGraph, stage: Stage) -> int:
+    """The nodes of the bodies of `stage` with its inlined producers expanded."""
     for producer in graph.stages:
-        inlined = producer.attach == "inline" or producer is also_inline
-        if isinstance(producer.op, Compute) and (inlined or producer is stage):
-            for index, body in enumerate(producer.op.bodies):
-                sizes[producer.op, index] = _size(body, graph, sizes)
+        if producer.sizes is None and (producer.attach == "inline" or producer is stage):
+            bodies = producer.op.bodies if isinstance(producer.op, Compute) else ()
+            producer.sizes = tuple(_size(body, graph) for body in bodies)
         if producer is stage:
             break
-    assert isinstance(stage.op, Compute)
-    return sum(sizes[stage.op, index].nodes for index in range(len(stage.op.bodies)))
+    return sum(size.nodes for size in stage.sizes or ())
 
 
-def _size(body: Expr, graph: StageGraph, sizes: Mapping[tuple[Operation, int], Size]) -> Size:
-    """One pass over the body, operands before their node."""
+def _size(body: Expr, graph: StageGraph) -> Size:
     nodes, uses = 0, dict[Var, int]()
     stack = [(body, 1)]
     while stack:
@@ -121,32 +108,29 @@ def _size(body: Expr, graph: StageGraph, sizes: Mapping[tuple[Operation, int], S
         nodes += times
         if isinstance(expr, Var):
             uses[expr] = uses.get(expr, 0) + times
-        elif isinstance(expr, Read):
-            stage = graph.by_op[expr.tensor.op]
-            inner = sizes.get((stage.op, expr.tensor.index))
-            if inner is None:
-                stack.extend((index, times) for index in expr.indices)
-                continue
-            assert isinstance(stage.op, Compute)
+        elif isinstance(expr, Read) and graph.by_op[expr.tensor.op].attach == "inline":
+            producer = graph.by_op[expr.tensor.op]
+            assert isinstance(producer.op, Compute) and producer.sizes is not None
+            inner = producer.sizes[expr.tensor.index]
             nodes += times * (inner.nodes - 1)
-            for axis, index in zip(stage.op.axis, expr.indices):
-                count = inner.uses.get(axis.var, 0)
+            for axis, index in zip(producer.op.axis, expr.indices):
+                count = times * inner.uses.get(axis.var, 0)
                 if count:
-                    nodes -= times * count
-                    stack.append((index, times * count))
+                    nodes -= count
+                    stack.append((index, count))
         else:
             stack.extend((operand, times) for operand in ir.children(expr))
     return Size(nodes, uses)
 
 
-def check_size(graph: StageGraph, stage: Stage) -> str | None:
-    """Why inlining `stage` would make a reader too large; None if it doesn't."""
-    for reader in graph.readers(stage):
-        if isinstance(reader.op, Compute):
-            size = expanded_size(graph, reader, also_inline=stage)
-            if size > INLINE_LIMIT:
-                return (
-                    f"the value of {reader.name} would grow to {size} nodes, more than "
-                    f"{INLINE_LIMIT}: {stage.name} is read several times"
-                )
+def too_large(graph: StageGraph, stage: Stage) -> str | None:
+    """Why `stage`, now inlined, makes a reader too large; None if it doesn't."""
+    graph.changed(stage)
+    for reader in readers_with_loops(graph, stage):
+        size = expanded_size(graph, reader)
+        if size > INLINE_LIMIT:
+            return (
+                f"the value of {reader.name} would grow to {size} nodes, more than "
+                f"{INLINE_LIMIT}, because {stage.name} is read several times"
+            )
     return None

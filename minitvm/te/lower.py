@@ -24,18 +24,35 @@ from dataclasses import dataclass, field
 
 from minitvm import dtypes
 from minitvm.errors import LoweringError
-from minitvm.origin import merge_all
 from minitvm.te.attach import attached_to
 from minitvm.te.bounds import (
-    Bounds, Nest, axis_values, identifier, infer_bounds, loop_variables,
+    Bounds,
+    Nest,
+    identifier,
+    infer_bounds,
+    loop_variables,
 )
 from minitvm.te.schedule import Schedule
 from minitvm.te.stage import At, Stage, unique_name
-from minitvm.te.tensor import IterVar, Tensor
+from minitvm.te.tensor import Compute, IterVar, Tensor
 from minitvm.tir import ir
 from minitvm.tir.ir import (
-    Allocate, Buffer, Call, Const, Expr, For, If, Let, Load, LoopKind, PrimFunc, Read, Reduce, Stmt,
-    Store, Var,
+    Allocate,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Read,
+    Reduce,
+    Stmt,
+    Store,
+    Var,
 )
 
 LOCAL_BYTES = 32 * 1024
@@ -156,7 +173,7 @@ class _Lowering:
 
 def _output_dtype(stage: Stage, index: int) -> str:
     op = stage.op
-    return op.bodies[index].dtype if hasattr(op, "bodies") else op.dtype
+    return op.bodies[index].dtype if isinstance(op, Compute) else op.dtype
 
 
 def _default_scope(stage: Stage, nest: Nest) -> str:
@@ -272,7 +289,13 @@ class _NestWriter:
         return bool(leaves) and all(leaf.kind == "spatial" for leaf in leaves)
 
     def _reduces(self) -> list[Reduce]:
-        return [body for body in self.nest.bodies if isinstance(body, Reduce)]
+        reduces = [body for body in self.nest.bodies if isinstance(body, Reduce)]
+        if len(reduces) != len(reduces[0].sources):
+            raise LoweringError(
+                f"{self.stage.name} gives {len(reduces)} of the {len(reduces[0].sources)} results "
+                f"of its reduction {reduces[0].reducer.name}; a tuple reduction gives all of them"
+            )
+        return reduces
 
     def _update(self) -> Stmt:
         """Combines what is stored with the source; all of a tuple at once."""

@@ -23,8 +23,18 @@ from minitvm.te.primitives import apply
 from minitvm.te.show import leaf_names, refuse, show_graph
 from minitvm.te.stage import Stage, StageGraph, static_extent
 from minitvm.te.steps import (
-    Annotate, CacheRead, CacheWrite, ComputeAt, ComputeInline, ComputeRoot, Fuse, Pragma, Reorder,
-    SetScope, Split, Step,
+    Annotate,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    Fuse,
+    Pragma,
+    Reorder,
+    SetScope,
+    Split,
+    Step,
 )
 from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
 

@@ -11,8 +11,7 @@ Stages refer to operations by identity; a stage whose operation is replaced (by 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +67,14 @@ class At:
 Attach = At | Literal["root", "inline"]
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The nodes of an expression, and how often each axis variable stands in it."""
+
+    nodes: int
+    uses: Mapping[Var, int]
+
+
 @dataclass(slots=True, eq=False)
 class Stage:
     """One operation and its loops. Equal by identity; changed only by the primitives."""
@@ -84,6 +91,7 @@ class Stage:
     labels: dict[IterVar, str] = field(default_factory=dict)
     axes: dict[str, IterVar] = field(default_factory=dict)
     reads: tuple[Tensor, ...] = ()
+    sizes: tuple[Size, ...] | None = None  # of its expanded bodies, once asked for (te/inline.py)
 
     def __post_init__(self) -> None:
         self.set_op(self.op)
@@ -91,7 +99,7 @@ class Stage:
     def set_op(self, op: Operation) -> None:
         """Starts afresh with the loops of `op`."""
         self.op = op
-        self.leaves = list((*op.axis, *op.reduce_axis)) if isinstance(op, Compute) else []
+        self.leaves = [*op.axis, *op.reduce_axis] if isinstance(op, Compute) else []
         self.labels, self.axes = {}, {}
         for axis in self.leaves:
             self.label(axis)
@@ -170,18 +178,28 @@ class StageGraph:
         """The stages that read `stage`."""
         return [other for other in self.stages if stage in self.producers(other)]
 
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """Undoes what the block did to the graph if it ends in a `ScheduleError`."""
-        saved = [(stage, stage.snapshot()) for stage in self.stages]
+    def changed(self, stage: Stage) -> None:
+        """Forgets the sizes of stages whose bodies hold, or held, that of `stage`."""
+        stage.sizes = None
+        changed = {stage}
+        for reader in self.stages[self.stages.index(stage) + 1 :]:
+            if any(self.by_op[tensor.op] in changed for tensor in reader.reads):
+                reader.sizes = None
+                if reader.attach == "inline":
+                    changed.add(reader)
+
+    def snapshot(self, changing: Sequence[Stage]) -> Callable[[], None]:
+        """What puts the list of stages, and the stages `changing`, back to what they are now."""
+        saved = [(stage, stage.snapshot()) for stage in changing]
         stages, by_name, by_op = list(self.stages), dict(self.by_name), dict(self.by_op)
-        try:
-            yield
-        except ScheduleError:
+
+        def restore() -> None:
             self.stages, self.by_name, self.by_op = stages, by_name, by_op
             for stage, before in saved:
                 stage.restore(before)
-            raise
+                self.changed(stage)
+
+        return restore
 
 
 def unique_name(name: str, taken: Container[str]) -> str:

@@ -19,7 +19,7 @@ from minitvm.tir.ir import LoopKind
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """An axis becomes two, by the extent of the inner one (`factor`) or the outer one (`nparts`)."""
+    """An axis becomes two; `factor` is the extent of the inner one, or `nparts` of the outer."""
 
     stage: str
     axis: str

@@ -24,7 +24,19 @@ from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
 from minitvm.tir import ir
 from minitvm.tir.ir import (
-    And, Binary, Call, Cast, Compare, Const, Expr, Not, Or, Read, Reduce, Select, Var,
+    And,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Not,
+    Or,
+    Read,
+    Reduce,
+    Select,
+    Var,
 )
 
 Draw = Callable[[Any], Any]
@@ -213,9 +225,12 @@ def _reshape(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tens
     rows, columns = x.extents()
     size = rows * columns
     new = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
-    at = lambda i, j: (i * (size // new) + j)  # noqa: E731
-    return _tensor(te.compute(
-        (new, size // new), lambda i, j: x[at(i, j) // columns, at(i, j) % columns], name=name))
+
+    def value(i: Expr, j: Expr) -> Expr:
+        at = i * (size // new) + j
+        return x[at // columns, at % columns]
+
+    return _tensor(te.compute((new, size // new), value, name=name))
 
 
 def _shuffle(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
@@ -255,7 +270,7 @@ def _pad(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
 
 
 def _window(draw: Draw, x: Tensor) -> tuple[tuple[IterVar, ...], int, int, int]:
-    rows, columns = x.extents()
+    rows, _ = x.extents()
     stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     height = draw(st.integers(1, max(1, min(3, (rows - 1) // dilation + 1))))
     axes = (te.reduce_axis((0, height), "kh"), te.reduce_axis((0, 1), "kw"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minitvm.origin import Origin, merge_all
 from minitvm.te.attach import attached_to
-from minitvm.te.primitives.checks import check_places, find_stage, operation
+from minitvm.te.primitives.checks import attempt, check_places, find_stage, operation
 from minitvm.te.primitives.place import SCOPES
 from minitvm.te.show import refuse
 from minitvm.te.stage import Stage, StageGraph, unique_name
@@ -51,12 +51,14 @@ def apply_cache_write(graph: StageGraph, step: CacheWrite) -> tuple[Tensor, ...]
     indices = tuple(axis.var for axis in op.axis)
     copy = Compute(op.name, op.axis, (), tuple(Read(tensor, indices) for tensor in tensors),
                    "", {}, op.origin)
-    with graph.attempt():
+    with attempt(graph, stage, action, stage):
         added = graph.add(cache, graph.stages.index(stage))
         added.scope = step.scope
         stage.set_op(copy)
         graph.by_op[copy] = stage
-        check_places(graph, stage, action)
+        graph.changed(added)
+        graph.changed(stage)
+        check_places(graph)
     return tensors
 
 
@@ -94,12 +96,12 @@ def apply_cache_read(graph: StageGraph, step: CacheRead) -> Tensor:
     copy = _copy(unique_name(f"{source.name}.{step.scope}", graph.by_name), tensor,
                  merge_all([operation(reader).origin for reader in readers]))
     result = Tensor(copy, 0, tensor.shape, tensor.dtype)
-    with graph.attempt():
+    with attempt(graph, source, action, *readers):
         added = graph.add(copy, graph.stages.index(source) + 1)
         added.scope = step.scope
         for reader in readers:
             _redirect(graph, reader, source, step.index, result)
-        check_places(graph, source, action)
+        check_places(graph)
     return result
 
 
@@ -108,7 +110,8 @@ def _copy(name: str, tensor: Tensor, origin: Origin) -> Compute:
         IterVar(Var(f"ax{position}", extent.dtype), Const(0, extent.dtype), extent)
         for position, extent in enumerate(tensor.shape)
     )
-    return Compute(name, axes, (), (Read(tensor, tuple(axis.var for axis in axes)),), "", {}, origin)
+    value = Read(tensor, tuple(axis.var for axis in axes))
+    return Compute(name, axes, (), (value,), "", {}, origin)
 
 
 def _redirect(
@@ -126,6 +129,7 @@ def _redirect(
     changed = Compute(op.name, op.axis, op.reduce_axis, bodies, op.tag, op.attrs, op.origin)
     reader.replace_body(changed)
     graph.by_op[changed] = reader
+    graph.changed(reader)
 
 
 def _is_output_of(graph: StageGraph, source: Stage, index: int, tensor: Tensor) -> bool:

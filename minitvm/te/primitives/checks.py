@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 from minitvm.te.attach import first_broken
 from minitvm.te.show import leaf_names, refuse
 from minitvm.te.stage import Stage, StageGraph
@@ -31,7 +34,7 @@ def find_leaf(graph: StageGraph, stage: Stage, axis: str, action: str) -> IterVa
     """The loop of that name; refuses axes that were split or fused, and inlined stages."""
     if stage.attach == "inline":
         refuse(graph, stage, action, "it is computed inline and has no loops",
-               [other.name for other in graph.stages if other.is_compute and other.attach != "inline"])
+               ["compute_root first"])
     found = stage.axes.get(axis)
     if found is None:
         refuse(graph, stage, action, f"it has no axis named {axis!r}", leaf_names(stage))
@@ -49,14 +52,32 @@ def check_plain(graph: StageGraph, stage: Stage, axis: IterVar, action: str) -> 
                [stage.labels[leaf] for leaf in stage.leaves if leaf not in stage.annotations])
 
 
-def check_places(graph: StageGraph, stage: Stage, action: str) -> None:
-    """Refuses a graph in which a stage stands where one of its readers can't see it."""
+class Illegal(Exception):
+    """Why a change that was tried can't stay."""
+
+    def __init__(self, reason: str, choices: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.reason, self.choices = reason, choices
+
+
+@contextmanager
+def attempt(graph: StageGraph, stage: Stage, action: str, *changing: Stage) -> Iterator[None]:
+    """Undoes what the block did to the stages `changing` if it finds it `Illegal`, then refuses."""
+    restore = graph.snapshot(changing)
+    try:
+        yield
+    except Illegal as illegal:
+        restore()
+        refuse(graph, stage, action, illegal.reason, illegal.choices)
+
+
+def check_places(graph: StageGraph) -> None:
+    """Raises `Illegal` if a stage stands where one of its readers can't see it."""
     broken = first_broken(graph)
     if broken is not None:
         attach = broken.stage.attach
         assert not isinstance(attach, str)
         place = f"{attach.stage.name} at {attach.stage.labels[attach.axis]}"
-        refuse(graph, stage, action,
-               f"{broken.stage.name} is computed in {place}, and its reader {broken.reader.name} "
-               f"would not be inside that loop",
-               [f"compute_root {broken.stage.name} first"])
+        raise Illegal(
+            f"{broken.stage.name} is computed in {place}, and its reader {broken.reader.name} "
+            f"would not be inside that loop", [f"compute_root {broken.stage.name} first"])

@@ -35,7 +35,7 @@ def apply_fuse(graph: StageGraph, step: Fuse) -> IterVar:
     position = stage.position(parts[0])
     if stage.leaves[position : position + len(parts)] != parts:
         refuse(graph, stage, action,
-               "the axes do not stand directly inside one another in that order; reorder them first",
+               "the axes do not stand directly inside one another in that order; reorder first",
                leaf_names(stage))
     if len({part.kind for part in parts}) > 1:
         refuse(graph, stage, action, "a spatial axis and a reduce axis can't be one loop",

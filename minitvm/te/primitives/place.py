@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from minitvm.te.attach import attached_to, legal_places
-from minitvm.te.inline import check_size
-from minitvm.te.primitives.checks import check_places, find_leaf, find_stage
+from minitvm.te.inline import too_large
+from minitvm.te.primitives.checks import Illegal, attempt, check_places, find_leaf, find_stage
 from minitvm.te.show import refuse
 from minitvm.te.stage import At, Stage, StageGraph
 from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope
@@ -18,17 +18,17 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
     Step: s[C].compute_at(s[D], "i")
     Before:
         C = allocate((4, 8), "float32")
-        for i in range(4):
-            for j in range(8):
-                C[i, j] = A[i, j] * 2.0
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
         for i in range(4):
             for j in range(8):
                 D[i, j] = C[i, j] + 1.0
     After:
         for i in range(4):
             C = allocate((1, 8), "float32", scope="local")
-            for j in range(8):
-                C[0, j] = A[i, j] * 2.0
+            for x in range(8):
+                C[0, x] = A[i, x] * 2.0
             for j in range(8):
                 D[i, j] = C[0, j] + 1.0
     """
@@ -46,9 +46,10 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
         refuse(graph, stage, action, _why_not(graph, stage, parent), choices)
     if "parallel" in stage.annotations.values():
         refuse(graph, stage, action, "it has a parallel loop, which would start at each iteration")
-    with graph.attempt():
+    with attempt(graph, stage, action, stage):
         stage.attach = At(parent, axis)
-        check_places(graph, stage, action)
+        graph.changed(stage)
+        check_places(graph)
 
 
 def _why_not(graph: StageGraph, stage: Stage, parent: Stage) -> str:
@@ -69,9 +70,9 @@ def apply_compute_inline(graph: StageGraph, step: ComputeInline) -> None:
     Step: s[C].compute_inline()
     Before:
         C = allocate((4, 8), "float32")
-        for i in range(4):
-            for j in range(8):
-                C[i, j] = A[i, j] * 2.0
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
         for i in range(4):
             for j in range(8):
                 D[i, j] = C[i, j] + 1.0
@@ -89,39 +90,37 @@ def apply_compute_inline(graph: StageGraph, step: ComputeInline) -> None:
     attached = attached_to(graph, stage)
     if attached:
         refuse(graph, stage, action, f"{attached[0].name} is computed inside its loops", choices)
-    reason = check_size(graph, stage)
-    if reason is not None:
-        refuse(graph, stage, action, reason, choices)
-    with graph.attempt():
+    with attempt(graph, stage, action, stage):
         stage.attach = "inline"
-        check_places(graph, stage, action)
+        reason = too_large(graph, stage)
+        if reason is not None:
+            raise Illegal(reason, choices)
+        check_places(graph)
 
 
 def apply_compute_root(graph: StageGraph, step: ComputeRoot) -> None:
     """Computes a stage whole, before the stages that read it. This is where stages start.
 
+    Given: s[C].compute_inline()
     Step: s[C].compute_root()
     Before:
-        C = allocate((4, 8), "float32")
         for i in range(4):
             for j in range(8):
-                C[i, j] = A[i, j] * 2.0
-        for i in range(4):
-            for j in range(8):
-                D[i, j] = C[i, j] + 1.0
+                D[i, j] = A[i, j] * 2.0 + 1.0
     After:
         C = allocate((4, 8), "float32")
-        for i in range(4):
-            for j in range(8):
-                C[i, j] = A[i, j] * 2.0
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
         for i in range(4):
             for j in range(8):
                 D[i, j] = C[i, j] + 1.0
     """
     stage = find_stage(graph, step.stage, "compute_root")
-    with graph.attempt():
+    with attempt(graph, stage, "compute_root", stage):
         stage.attach = "root"
-        check_places(graph, stage, "compute_root")
+        graph.changed(stage)
+        check_places(graph)
 
 
 def apply_set_scope(graph: StageGraph, step: SetScope) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minitvm.te.primitives.checks import check_places, find_leaf, find_stage
+from minitvm.te.primitives.checks import attempt, check_places, find_leaf, find_stage
 from minitvm.te.show import leaf_names, refuse
 from minitvm.te.stage import StageGraph
 from minitvm.te.steps import Reorder
@@ -35,6 +35,6 @@ def apply_reorder(graph: StageGraph, step: Reorder) -> None:
             refuse(graph, stage, action,
                    f"axis {stage.labels[leaf]} is vectorized and must stay innermost",
                    [f"{stage.labels[leaf]} last"])
-    with graph.attempt():
+    with attempt(graph, stage, action, stage):
         stage.leaves = leaves
-        check_places(graph, stage, action)
+        check_places(graph)
