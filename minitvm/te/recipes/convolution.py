@@ -90,9 +90,9 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     conv.compute_at(out, p_outer or fo_outer or n)
     n, fo, p, fi = conv.op.axis
     co, ky, kx, ci = conv.op.reduce_axis
-    conv.reorder(n, co, ky, kx, ci, fo, p, fi)
+    conv.reorder(n, co, ky, kx, ci, p, fo, fi)
     conv.vectorize(fi)
-    _unroll(conv, fo, p)
+    _unroll(conv, p, fo)
 
 
 def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
@@ -117,9 +117,9 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
         _place_padding(s[pad], out, n)
     n, fo, y, x, fi = conv.op.axis
     co, ky, kx, ci = conv.op.reduce_axis
-    conv.reorder(n, y, co, ky, kx, ci, fo, x, fi)
+    conv.reorder(n, y, co, ky, kx, ci, x, fo, fi)
     conv.vectorize(fi)
-    _unroll(conv, fo, x)
+    _unroll(conv, x, fo)
 
 
 def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
