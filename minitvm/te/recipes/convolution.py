@@ -11,7 +11,7 @@ epilogue (bias, clip, residual) is applied to the tile as it is stored:
             output tile = epilogue(tile)
 
 A convolution of one tap runs over rows and columns as one axis. Zero padding is a copy of the
-input's channel block with a border, made once for all taps.
+input with a border, made once for all taps; for depthwise convolutions it is a guard at the border.
 """
 
 from __future__ import annotations
@@ -134,9 +134,10 @@ DEPTHWISE_POINTS = 8
 
 
 def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
+    """The padding is inlined: loop partition keeps its guards out of the interior, where nine
+    tenths of the time go; a copy with a border would cost a third more."""
     conv = _accumulator(s, op, output)
-    pad = find_tag("pad", [output])
-    inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
+    inline_injective(s, [output], keep=[op])
     columns = extent_of(op.axis[3])
     tiles = -(-columns // DEPTHWISE_POINTS)
     points = -(-columns // tiles)
@@ -149,8 +150,6 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     _unroll(out, x_inner)
 
     conv.compute_at(out, x_outer or y)
-    if pad is not None:
-        _place_padding(s[pad], out, co)
     n, co, y, x, ci = conv.op.axis
     ky, kx = conv.op.reduce_axis
     conv.reorder(n, co, y, ky, kx, x, ci)
