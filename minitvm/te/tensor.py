@@ -228,11 +228,13 @@ def compute(
 
 def _argument_names(fcompute: Callable[..., Any], count: int) -> list[str]:
     code = getattr(fcompute, "__code__", None)
-    if code is None or code.co_flags & 0x04 or code.co_argcount != count:
-        if code is not None and not code.co_flags & 0x04 and code.co_argcount != count:
-            raise TypeError(f"the function takes {code.co_argcount} indices; the shape has {count}")
+    if code is None or code.co_flags & 0x04:  # not a plain function, or one that takes *indices
         return [f"i{position}" for position in range(count)]
-    return list(code.co_varnames[:count])
+    bound = 1 if hasattr(fcompute, "__self__") else 0
+    required = code.co_argcount - len(fcompute.__defaults__ or ())  # type: ignore[attr-defined]
+    if not required <= bound + count <= code.co_argcount:
+        raise TypeError(f"the function takes {required - bound} indices; the shape has {count}")
+    return list(code.co_varnames[bound : bound + count])
 
 
 def _check_reduce_is_root(body: Expr, name: str) -> None:
