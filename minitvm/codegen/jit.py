@@ -16,11 +16,15 @@ from typing import Any
 import numpy as np
 
 from minitvm import dtypes
+from minitvm.codegen.interface import WEIGHTS
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_object
+from minitvm.codegen.program import Program, program_objects
 from minitvm.codegen.scratch import buffer_bytes, lift_scratch, scratch_params
 from minitvm.codegen.text import symbol
 from minitvm.errors import CodegenError, InputError, TargetError
+from minitvm.runtime import abi
+from minitvm.runtime.module import Library, Module, aligned_bytes
 from minitvm.target import Target
 from minitvm.tir import ir
 
@@ -140,8 +144,14 @@ def check_host(target: Target) -> None:
                           f"'{Target.host()}'; export it and load it there")
 
 
-def aligned_bytes(size: int) -> np.ndarray:
-    """Uninitialised memory that starts at a multiple of 64."""
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start:start + size]
+def load_program(program: Program, threads: int | None = None) -> Module:
+    """Loads a model into this process; its weights stay where they are in numpy's memory."""
+    check_host(program.target)
+    weights = program.weights
+    if not weights.size or weights.ctypes.data % abi.WORKSPACE_ALIGNMENT:
+        copy = aligned_bytes(max(weights.size, 1))
+        copy[:weights.size] = weights
+        weights = copy
+    names = abi.function_names(program.name)
+    tracker = load_objects(program_objects(program), names, {WEIGHTS: weights.ctypes.data})
+    return Module(Library(lambda name: int(tracker[name]), (tracker, weights)), threads)

@@ -1,0 +1,150 @@
+"""The C interface of a model as LLVM IR: what `runtime.abi` describes, around `main`.
+
+`run` checks what it is given (null pointers, alignment, shapes where they are given, the number of
+threads, the CPU) and returns an error code; nothing is kept between runs but the answer of the CPU
+check.
+"""
+
+from __future__ import annotations
+
+import math
+
+from minitvm import dtypes
+from minitvm.codegen import cpu_check
+from minitvm.runtime import abi
+from minitvm.runtime.tensor_info import TensorInfo
+from minitvm.target import Target
+
+MAIN = "minitvm.main"
+WEIGHTS = "minitvm.weights"
+
+
+def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
+                      outputs: tuple[TensorInfo, ...], workspace_bytes: int,
+                      target: Target) -> str:
+    """The LLVM module that holds the functions a C program calls."""
+    prefix = abi.c_name(name)
+    parts = [
+        f'target triple = "{target.triple}"',
+        f"@{WEIGHTS} = external constant i8, align {abi.WORKSPACE_ALIGNMENT}",
+        _text_function(f"{prefix}_metadata", metadata),
+        _text_function("minitvm_model_name", prefix),
+        _number_function("minitvm_abi_version", "i32", abi.ABI_VERSION),
+        _number_function(f"{prefix}_workspace_bytes", "i64", workspace_bytes),
+        _error_text_function(),
+        cpu_check.cpu_check_to_llvm(target),
+        *_run_function(prefix, inputs, outputs, workspace_bytes),
+        'attributes #0 = { nounwind }',
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _text_constant(name: str, text: str) -> str:
+    data = text.encode() + b"\0"
+    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}"
+                      for byte in data)
+    return f'@{name} = private constant [{len(data)} x i8] c"{escaped}"'
+
+
+def _text_function(name: str, text: str) -> str:
+    return (f"{_text_constant('text.' + name, text)}\n"
+            f"define ptr @{name}() #0 {{\n  ret ptr @text.{name}\n}}")
+
+
+def _number_function(name: str, kind: str, value: int) -> str:
+    return f"define {kind} @{name}() #0 {{\n  ret {kind} {value}\n}}"
+
+
+def _error_text_function() -> str:
+    texts = [_text_constant(f"error.{code}", text) for code, text in abi.ERROR_TEXTS.items()]
+    cases = "\n".join(f"    i32 {code}, label %code{code}" for code in abi.ERROR_TEXTS)
+    blocks = "\n".join(f"code{code}:\n  ret ptr @error.{code}" for code in abi.ERROR_TEXTS)
+    return "\n".join([
+        *texts, _text_constant("error.unknown", abi.UNKNOWN_ERROR),
+        "define ptr @minitvm_error_text(i32 %code) #0 {",
+        f"  switch i32 %code, label %unknown [\n{cases}\n  ]",
+        blocks, "unknown:\n  ret ptr @error.unknown\n}"])
+
+
+class _Run:
+    """The body of `run`: a chain of checks, each leaving with its code, then the call."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+
+    def value(self, instruction: str) -> str:
+        self.count += 1
+        self.lines.append(f"  %v{self.count} = {instruction}")
+        return f"%v{self.count}"
+
+    def fail_if(self, condition: str, code: int) -> None:
+        self.count += 1
+        label = f"next{self.count}"
+        self.lines += [f"  br i1 {condition}, label %fail{code}, label %{label}", f"{label}:"]
+
+    def fail_if_null(self, pointer: str) -> None:
+        self.fail_if(self.value(f"icmp eq ptr {pointer}, null"), abi.NULL_POINTER)
+
+    def fail_if_misaligned(self, pointer: str, alignment: int) -> None:
+        if alignment > 1:
+            number = self.value(f"ptrtoint ptr {pointer} to i64")
+            low = self.value(f"and i64 {number}, {alignment - 1}")
+            self.fail_if(self.value(f"icmp ne i64 {low}, 0"), abi.MISALIGNED)
+
+    def load_tensor(self, tensors: str, position: int, info: TensorInfo) -> str:
+        """Checks one tensor and gives its data."""
+        place = self.value(f"getelementptr {{ ptr, ptr }}, ptr {tensors}, i64 {position}")
+        data = self.value(f"load ptr, ptr {place}")
+        if math.prod(info.shape):
+            self.fail_if_null(data)
+        self.fail_if_misaligned(data, dtypes.size_bytes(info.dtype))
+        if info.shape:
+            field = self.value(f"getelementptr {{ ptr, ptr }}, ptr {place}, i64 0, i32 1")
+            self.check_shape(self.value(f"load ptr, ptr {field}"), info.shape)
+        return data
+
+    def check_shape(self, shape: str, extents: tuple[int, ...]) -> None:
+        given = self.value(f"icmp ne ptr {shape}, null")
+        self.count += 1
+        check, done = f"shape{self.count}", f"after{self.count}"
+        self.lines += [f"  br i1 {given}, label %{check}, label %{done}", f"{check}:"]
+        for axis, extent in enumerate(extents):
+            place = self.value(f"getelementptr i64, ptr {shape}, i64 {axis}")
+            loaded = self.value(f"load i64, ptr {place}")
+            self.fail_if(self.value(f"icmp ne i64 {loaded}, {extent}"), abi.WRONG_SHAPE)
+        self.lines += [f"  br label %{done}", f"{done}:"]
+
+
+def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...],
+                  workspace_bytes: int) -> list[str]:
+    run = _Run()
+    run.fail_if(run.value("icmp ne i32 %threads, 1"), abi.BAD_THREADS)
+    cpu = run.value("call i32 @minitvm_check_cpu()")
+    run.fail_if(run.value(f"icmp ne i32 {cpu}, 0"), abi.WRONG_CPU)
+    for tensors, infos in (("%inputs", inputs), ("%outputs", outputs)):
+        if infos:
+            run.fail_if_null(tensors)
+    workspace = f"@{WEIGHTS}"  # never touched where no workspace is needed
+    if workspace_bytes:
+        workspace = "%workspace"
+        run.fail_if_null(workspace)
+        run.fail_if_misaligned(workspace, abi.WORKSPACE_ALIGNMENT)
+    data = [run.load_tensor("%inputs", number, info) for number, info in enumerate(inputs)]
+    data += [run.load_tensor("%outputs", number, info) for number, info in enumerate(outputs)]
+    data = [_never_null(run, value, info) for value, info in zip(data, (*inputs, *outputs))]
+    arguments = ", ".join(f"ptr {value}" for value in (*data, f"@{WEIGHTS}", workspace))
+    kinds = ", ".join(["ptr"] * (len(data) + 2))
+    fails = [f"fail{code}:\n  ret i32 {code}" for code in abi.ERROR_TEXTS if code]
+    return [
+        f"declare void @{MAIN}({kinds})",
+        f"define i32 @{prefix}_run(ptr %inputs, ptr %outputs, ptr %workspace, i32 %threads) #0 {{",
+        *run.lines, f"  call void @{MAIN}({arguments})", "  ret i32 0", *fails, "}"]
+
+
+def _never_null(run: _Run, value: str, info: TensorInfo) -> str:
+    """A tensor without elements may be null in C; kernels are promised that it is not."""
+    if math.prod(info.shape):
+        return value
+    null = run.value(f"icmp eq ptr {value}, null")
+    return run.value(f"select i1 {null}, ptr @{WEIGHTS}, ptr {value}")

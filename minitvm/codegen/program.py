@@ -1,0 +1,161 @@
+"""A compiled model before it is linked or loaded: kernels as objects, `main`, weights, facts.
+
+`compile_kernel` takes machine tir to a `Kernel`; `make_program` joins kernels and `main` to a
+`Program`; `program_objects` gives the object files that a shared library is linked from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minitvm.codegen import interface
+from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.machine import emit_assembly, emit_object
+from minitvm.codegen.scratch import add_scratch, buffer_bytes, lift_scratch
+from minitvm.errors import CodegenError
+from minitvm.runtime import abi
+from minitvm.runtime.tensor_info import TensorInfo
+from minitvm.target import Target
+from minitvm.tir import ir
+from minitvm.tir.text import parse_func, print_func_with_lines
+
+MAXIMUM_WEIGHTS_BYTES = 2**31 - 2**24
+"""The small code model reaches 2 GiB; some room is left for code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled kernel. `func` has its large scratch memory as parameters; `text` is its tir.
+
+    `line_origins[n]` are the source nodes of line n + 1 of `text`, the lines that the object's
+    debug information speaks of.
+    """
+
+    name: str
+    func: ir.PrimFunc
+    text: str
+    object: bytes = field(repr=False)
+    line_origins: tuple[tuple[str, ...], ...] = field(repr=False)
+
+    def files(self) -> dict[str, bytes]:
+        """The kernel as files, for the cache."""
+        return {"kernel.tir": self.text.encode(), "kernel.o": self.object,
+                "lines.json": json.dumps(self.line_origins).encode()}
+
+    @staticmethod
+    def from_files(files: Mapping[str, bytes]) -> Kernel:
+        """The kernel that was stored as files; raises `MinitvmError` if they don't hold one."""
+        text = files["kernel.tir"].decode()
+        func = parse_func(text)
+        lines = tuple(tuple(names) for names in json.loads(files["lines.json"]))
+        return Kernel(func.name, func, text, files["kernel.o"], lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole model. `main` calls `kernels`; its last two parameters are weights and workspace."""
+
+    name: str
+    main: ir.PrimFunc
+    kernels: tuple[Kernel, ...]
+    weights: np.ndarray = field(repr=False)
+    workspace_bytes: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    target: Target
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def compile_kernel(func: ir.PrimFunc, target: Target) -> Kernel:
+    """Machine tir -> object code. The same text gives the same bytes."""
+    func = lift_scratch(func)
+    text, statements = print_func_with_lines(func)
+    data = emit_object(function_to_llvm(func, target), target)
+    lines = tuple(() if statement is None else statement.origin.names for statement in statements)
+    return Kernel(func.name, func, text, data, lines)
+
+
+def kernel_assembly(kernel: Kernel, target: Target) -> str:
+    """The assembly of a kernel, with the lines of its tir as `.loc` directives."""
+    return emit_assembly(function_to_llvm(kernel.func, target), target)
+
+
+def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weights: np.ndarray,
+                 inputs: Iterable[TensorInfo], outputs: Iterable[TensorInfo], target: Target,
+                 metadata: Mapping[str, Any] | None = None) -> Program:
+    """Joins a model: `main` gets room in its workspace for what its kernels need as scratch."""
+    kernels, inputs, outputs = tuple(kernels), tuple(inputs), tuple(outputs)
+    main = add_scratch(main, {kernel.name: kernel.func for kernel in kernels})
+    wanted = len(inputs) + len(outputs) + 2
+    if len(main.params) != wanted:
+        raise CodegenError(f"main of {name!r} has {len(main.params)} parameters; with "
+                           f"{len(inputs)} inputs, {len(outputs)} outputs, the weights and the "
+                           f"workspace it must have {wanted}")
+    _check_invokes(main, kernels)
+    workspace = main.params[-1]
+    size = buffer_bytes(workspace) if isinstance(workspace, ir.Buffer) else 0
+    flat = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
+    if flat.nbytes > MAXIMUM_WEIGHTS_BYTES:
+        raise CodegenError(f"the weights of {name!r} take {flat.nbytes} bytes; one library holds "
+                           f"at most {MAXIMUM_WEIGHTS_BYTES}")
+    return Program(name, main, kernels, flat, size, inputs, outputs, target, dict(metadata or {}))
+
+
+def _check_invokes(main: ir.PrimFunc, kernels: tuple[Kernel, ...]) -> None:
+    counts = {kernel.name: len(kernel.func.params) for kernel in kernels}
+    for statement in ir.walk_statements(main.body):
+        if isinstance(statement, ir.Invoke):
+            wanted = counts.get(statement.callee)
+            if wanted is None:
+                raise CodegenError(f"main calls the kernel {statement.callee!r}, "
+                                   "which was not compiled")
+            if len(statement.arguments) != wanted:
+                raise CodegenError(f"main calls the kernel {statement.callee!r} with "
+                                   f"{len(statement.arguments)} arguments; it takes {wanted}")
+
+
+def metadata_text(program: Program) -> str:
+    """The JSON that `<name>_metadata` returns; equal programs give equal text."""
+    facts = {
+        **program.metadata,
+        "abi_version": abi.ABI_VERSION,
+        "name": program.name,
+        "inputs": [_row(info) for info in program.inputs],
+        "outputs": [_row(info) for info in program.outputs],
+        "target": str(program.target),
+        "workspace_bytes": program.workspace_bytes,
+        "weights_bytes": program.weights.nbytes,
+        "provenance": provenance(program),
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
+def _row(info: TensorInfo) -> dict[str, Any]:
+    return {"name": info.name, "shape": list(info.shape), "dtype": info.dtype}
+
+
+def provenance(program: Program) -> str:
+    """A hash of what the model computes: target, main, kernels and weights."""
+    digest = hashlib.sha256()
+    texts = [kernel.text for kernel in program.kernels]
+    for text in (str(program.target), print_func_with_lines(program.main)[0], *texts):
+        digest.update(text.encode() + b"\0")
+    digest.update(program.weights.data)
+    return "sha256:" + digest.hexdigest()
+
+
+def program_objects(program: Program) -> list[bytes]:
+    """The object files of everything but the weights: kernels, main, the C interface."""
+    target = program.target
+    main = emit_object(function_to_llvm(program.main, target, interface.MAIN, debug=False), target)
+    text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,
+                                       program.outputs, program.workspace_bytes, target)
+    # Not optimised: the function behind the CPU check is machine code that LLVM can't see into.
+    functions = emit_object(text, target, optimize=False)
+    return [*(kernel.object for kernel in program.kernels), main, functions]

@@ -1,0 +1,59 @@
+"""The C interface of a compiled model: version, error codes, and the structure of a tensor.
+
+The compiler writes functions that keep to it, the loader calls them, the C header declares them:
+
+    int32_t minitvm_abi_version(void);
+    const char *minitvm_model_name(void);
+    const char *minitvm_error_text(int32_t code);
+    int32_t minitvm_check_cpu(void);
+    const char *NAME_metadata(void);
+    uint64_t NAME_workspace_bytes(void);
+    int32_t NAME_run(const minitvm_tensor *inputs, minitvm_tensor *outputs,
+                     void *workspace, int32_t threads);
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+ABI_VERSION = 1
+
+OK = 0
+NULL_POINTER = 1
+BAD_THREADS = 2
+WRONG_CPU = 3
+WRONG_SHAPE = 4
+MISALIGNED = 5
+
+ERROR_TEXTS = {
+    OK: "no error",
+    NULL_POINTER: "a tensor's data, the tensors or the workspace is a null pointer",
+    BAD_THREADS: "this model runs on one thread; pass 1 as the number of threads",
+    WRONG_CPU: "this machine's processor lacks instructions that the model was compiled for",
+    WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
+    MISALIGNED: "a tensor's data is not aligned to its elements, or the workspace to 64 bytes",
+}
+UNKNOWN_ERROR = "unknown error code"
+
+GENERAL_FUNCTIONS = ("minitvm_abi_version", "minitvm_model_name", "minitvm_error_text",
+                     "minitvm_check_cpu")
+WORKSPACE_ALIGNMENT = 64
+
+
+class Tensor(ctypes.Structure):
+    """`minitvm_tensor`: where the elements are, and the shape (may be null: as compiled)."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("shape", ctypes.POINTER(ctypes.c_int64)))
+
+
+def c_name(name: str) -> str:
+    """A model's name as a C identifier: what is not allowed in one becomes `_`."""
+    identifier = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return identifier if re.match(r"[A-Za-z_]", identifier) else "model_" + identifier
+
+
+def function_names(name: str) -> tuple[str, ...]:
+    """Every function that the library of a model exports."""
+    own = (f"{c_name(name)}_{what}" for what in ("metadata", "workspace_bytes", "run"))
+    return (*GENERAL_FUNCTIONS, *own)

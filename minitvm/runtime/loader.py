@@ -1,0 +1,73 @@
+"""A `.so` file -> a `Module`.
+
+The file is read before it is loaded: loading runs code, and a damaged library or one of another
+kind can end the process. So it must be a shared library of this machine's architecture, export the
+interface of a minitvm model, and be byte for byte what was exported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from minitvm.errors import LoadError
+from minitvm.runtime import abi, elf
+from minitvm.runtime.module import Library, Module
+
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+_LOADED: dict[str, list[tuple[int, int, int]]] = {}
+"""For each path, the files that it has been, by device, inode and time of change."""
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Module:
+    """Loads a compiled model. Raises `LoadError`; `InputError` if `threads` is not None or 1."""
+    file = Path(path)
+    try:
+        _check(file)
+        library = ctypes.CDLL(_fresh_path(file), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LoadError(f"the model {str(path)!r} can't be loaded: {reason}") from error
+    return Module(Library(lambda name: _address(library, name), library), threads)
+
+
+def _check(file: Path) -> None:
+    try:
+        library = elf.read_library(file)
+    except elf.ElfError as error:
+        raise LoadError(f"{str(file)!r} {error}") from error
+    machine = platform.machine().lower()
+    machine = _ARCHITECTURES.get(machine, machine)
+    missing = [name for name in abi.GENERAL_FUNCTIONS if name not in library.exported]
+    if missing:
+        raise LoadError(f"{str(file)!r} is not a minitvm model: it does not export {missing[0]}")
+    if library.machine != elf.MACHINES.get(machine):
+        raise LoadError(f"{str(file)!r} was compiled for {elf.architecture(library.machine)}, and "
+                        f"this machine is {machine}; compile the model for this target")
+    if not elf.is_sealed(file):
+        raise LoadError(f"{str(file)!r} was truncated or changed after it was exported; "
+                        "export the model again")
+
+
+def _fresh_path(file: Path) -> str:
+    """A spelling of the path that the dynamic loader has not met with another file behind it.
+
+    It knows loaded libraries by the spelling of their path, and would give the old library where a
+    model has been exported anew to the same place.
+    """
+    path = str(file.resolve())
+    facts = file.stat()
+    versions = _LOADED.setdefault(path, [])
+    version = facts.st_dev, facts.st_ino, facts.st_mtime_ns
+    if version not in versions:
+        versions.append(version)
+    folder, name = os.path.split(path)
+    return os.path.join(folder, *["."] * versions.index(version), name)
+
+
+def _address(library: Any, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0

@@ -1,0 +1,119 @@
+"""A loaded model: named arrays in, named arrays out.
+
+    module.run({"input": x})  ->  {"logits": y}
+
+Inputs are used where they lie if they are contiguous. Any number of threads may call `run` at
+once: each run takes a workspace of its own, and workspaces are kept for later runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minitvm import dtypes
+from minitvm.errors import InputError, LoadError
+from minitvm.runtime import abi
+from minitvm.runtime.tensor_info import TensorInfo, check_names
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "minitvm_abi_version": (ctypes.c_int32,),
+    "minitvm_model_name": (ctypes.c_char_p,),
+    "minitvm_error_text": (ctypes.c_char_p, ctypes.c_int32),
+    "minitvm_check_cpu": (ctypes.c_int32,),
+    "metadata": (ctypes.c_char_p,),
+    "workspace_bytes": (ctypes.c_uint64,),
+    "run": (ctypes.c_int32, ctypes.POINTER(abi.Tensor), ctypes.POINTER(abi.Tensor),
+            ctypes.c_void_p, ctypes.c_int32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Finds the functions of a loaded model by their address; `keep` holds what they live in."""
+
+    address: Callable[[str], int]
+    keep: Any = None
+
+    def function(self, name: str, kind: str | None = None) -> Callable[..., Any]:
+        """A function of the interface; `kind` is its name without the model's."""
+        return ctypes.CFUNCTYPE(*_SIGNATURES[kind or name])(self.address(name))
+
+
+class Module:
+    """A model that can run; `load` and `codegen.jit.load_program` make it."""
+
+    def __init__(self, library: Library, threads: int | None = None) -> None:
+        """Checks the version and the CPU before anything of the model itself is called."""
+        if threads not in (None, 1):
+            raise InputError(f"threads is {threads!r}; models run on one thread so far: pass 1")
+        self._library = library
+        version = library.function("minitvm_abi_version")()
+        if version != abi.ABI_VERSION:
+            raise LoadError(f"the model has version {version} of the interface and this runtime "
+                            f"version {abi.ABI_VERSION}; compile it again with this minitvm")
+        self._error_text = library.function("minitvm_error_text")
+        code = library.function("minitvm_check_cpu")()
+        if code:
+            raise LoadError(f"the model can't run here: {self._text(code)}")
+        self.name = str(library.function("minitvm_model_name")().decode())
+        self.metadata: dict[str, Any] = json.loads(
+            library.function(f"{self.name}_metadata", "metadata")())
+        self.inputs = _tensors(self.metadata["inputs"])
+        self.outputs = _tensors(self.metadata["outputs"])
+        self.workspace_bytes = int(
+            library.function(f"{self.name}_workspace_bytes", "workspace_bytes")())
+        self._run = library.function(f"{self.name}_run", "run")
+        self._workspaces: deque[np.ndarray] = deque()
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"<Module {self.name}: ({inputs}) -> ({outputs})>"
+
+    def _text(self, code: int) -> str:
+        return str(self._error_text(code).decode())
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Computes the outputs, as new arrays. Raises `InputError` for unfit inputs."""
+        if not isinstance(inputs, Mapping):
+            names = ", ".join(info.name for info in self.inputs)
+            raise InputError(f"run takes a mapping from input names to arrays, not a "
+                             f"{type(inputs).__name__}; the inputs are: {names}")
+        check_names(inputs, self.inputs)
+        arrays = [info.accept(inputs[info.name]) for info in self.inputs]
+        results = [np.empty(info.shape, dtypes.to_numpy(info.dtype)) for info in self.outputs]
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = aligned_bytes(self.workspace_bytes)
+        code = self._run(_structures(arrays), _structures(results), workspace.ctypes.data, 1)
+        self._workspaces.append(workspace)
+        if code:
+            raise InputError(f"the model refused to run: {self._text(code)}")
+        return {info.name: result for info, result in zip(self.outputs, results)}
+
+
+def _tensors(rows: list[dict[str, Any]]) -> tuple[TensorInfo, ...]:
+    return tuple(TensorInfo(row["name"], tuple(row["shape"]), row["dtype"]) for row in rows)
+
+
+def _structures(arrays: list[np.ndarray]) -> Any:
+    """A C array of `minitvm_tensor`; shapes were checked, so they are left null."""
+    structures = (abi.Tensor * max(len(arrays), 1))()
+    for structure, array in zip(structures, arrays):
+        structure.data = array.ctypes.data
+    return structures
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """Uninitialised memory that starts at a multiple of 64."""
+    raw = np.empty(size + abi.WORKSPACE_ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % abi.WORKSPACE_ALIGNMENT
+    return raw[start:start + size]
