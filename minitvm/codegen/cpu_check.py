@@ -76,8 +76,8 @@ def cpu_check_to_llvm(target: Target) -> str:
         "answered:\n  ret i32 %known",
         "check:", *body,
         "good:\n  store atomic i32 0, ptr @cpu.answer monotonic, align 4\n  ret i32 0",
-        f"bad:\n  store atomic i32 {abi.WRONG_CPU}, ptr @cpu.answer monotonic, align 4\n"
-        f"  ret i32 {abi.WRONG_CPU}",
+        f"bad:\n  store atomic i32 {abi.ErrorCode.WRONG_CPU}, ptr @cpu.answer monotonic, align 4\n"
+        f"  ret i32 {abi.ErrorCode.WRONG_CPU}",
         "}"])
 
 

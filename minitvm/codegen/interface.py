@@ -84,13 +84,13 @@ class _Run:
         self.lines += [f"  br i1 {condition}, label %fail{code}, label %{label}", f"{label}:"]
 
     def fail_if_null(self, pointer: str) -> None:
-        self.fail_if(self.value(f"icmp eq ptr {pointer}, null"), abi.NULL_POINTER)
+        self.fail_if(self.value(f"icmp eq ptr {pointer}, null"), abi.ErrorCode.NULL_POINTER)
 
     def fail_if_misaligned(self, pointer: str, alignment: int) -> None:
         if alignment > 1:
             number = self.value(f"ptrtoint ptr {pointer} to i64")
             low = self.value(f"and i64 {number}, {alignment - 1}")
-            self.fail_if(self.value(f"icmp ne i64 {low}, 0"), abi.MISALIGNED)
+            self.fail_if(self.value(f"icmp ne i64 {low}, 0"), abi.ErrorCode.MISALIGNED)
 
     def load_tensor(self, tensors: str, position: int, info: TensorInfo) -> str:
         """Checks one tensor and gives its data."""
@@ -112,16 +112,16 @@ class _Run:
         for axis, extent in enumerate(extents):
             place = self.value(f"getelementptr i64, ptr {shape}, i64 {axis}")
             loaded = self.value(f"load i64, ptr {place}")
-            self.fail_if(self.value(f"icmp ne i64 {loaded}, {extent}"), abi.WRONG_SHAPE)
+            self.fail_if(self.value(f"icmp ne i64 {loaded}, {extent}"), abi.ErrorCode.WRONG_SHAPE)
         self.lines += [f"  br label %{done}", f"{done}:"]
 
 
 def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...],
                   workspace_bytes: int) -> list[str]:
     run = _Run()
-    run.fail_if(run.value("icmp ne i32 %threads, 1"), abi.BAD_THREADS)
+    run.fail_if(run.value("icmp ne i32 %threads, 1"), abi.ErrorCode.BAD_THREADS)
     cpu = run.value("call i32 @minitvm_check_cpu()")
-    run.fail_if(run.value(f"icmp ne i32 {cpu}, 0"), abi.WRONG_CPU)
+    run.fail_if(run.value(f"icmp ne i32 {cpu}, 0"), abi.ErrorCode.WRONG_CPU)
     for tensors, infos in (("%inputs", inputs), ("%outputs", outputs)):
         if infos:
             run.fail_if_null(tensors)

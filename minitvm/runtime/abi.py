@@ -16,23 +16,29 @@ from __future__ import annotations
 
 import ctypes
 import re
+from enum import IntEnum
 
 ABI_VERSION = 1
 
-OK = 0
-NULL_POINTER = 1
-BAD_THREADS = 2
-WRONG_CPU = 3
-WRONG_SHAPE = 4
-MISALIGNED = 5
+
+class ErrorCode(IntEnum):
+    """What `run` and `check_cpu` return."""
+
+    OK = 0
+    NULL_POINTER = 1
+    BAD_THREADS = 2
+    WRONG_CPU = 3
+    WRONG_SHAPE = 4
+    MISALIGNED = 5
+
 
 ERROR_TEXTS = {
-    OK: "no error",
-    NULL_POINTER: "a tensor's data, the tensors or the workspace is a null pointer",
-    BAD_THREADS: "this model runs on one thread; pass 1 as the number of threads",
-    WRONG_CPU: "this machine's processor lacks instructions that the model was compiled for",
-    WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
-    MISALIGNED: "a tensor's data is not aligned to its elements, or the workspace to 64 bytes",
+    ErrorCode.OK: "no error",
+    ErrorCode.NULL_POINTER: "a tensor's data, the tensors or the workspace is a null pointer",
+    ErrorCode.BAD_THREADS: "this model runs on one thread; pass 1 as the number of threads",
+    ErrorCode.WRONG_CPU: "this machine's processor lacks instructions that the model needs",
+    ErrorCode.WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
+    ErrorCode.MISALIGNED: "a tensor is not aligned to its elements, or the workspace to 64 bytes",
 }
 UNKNOWN_ERROR = "unknown error code"
 
