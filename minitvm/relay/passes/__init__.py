@@ -1,9 +1,11 @@
 """The passes over relay modules, one a file. `driver.py` holds their order."""
 
+from minitvm.relay.passes.alter_op_layout import alter_op_layout
 from minitvm.relay.passes.canonicalize_ops import canonicalize_ops
 from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
 from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subexpr
 from minitvm.relay.passes.fold_constant import fold_constant
+from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
 from minitvm.relay.passes.fuse_ops import fuse_ops
 from minitvm.relay.passes.infer_type import infer_type
 from minitvm.relay.passes.legalize import legalize
@@ -11,10 +13,12 @@ from minitvm.relay.passes.simplify_expr import simplify_expr
 from minitvm.relay.passes.simplify_inference import simplify_inference
 
 __all__ = [
+    "alter_op_layout",
     "canonicalize_ops",
     "dead_code_elimination",
     "eliminate_common_subexpr",
     "fold_constant",
+    "fold_scale_axis",
     "fuse_ops",
     "infer_type",
     "legalize",

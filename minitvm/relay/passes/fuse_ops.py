@@ -14,7 +14,7 @@ its groups become module-level functions with the attribute `primitive`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from minitvm.origin import Origin, merge_all
@@ -40,8 +40,9 @@ from minitvm.relay.ir import (
 )
 from minitvm.relay.op import Op, Pattern
 from minitvm.relay.ops.transform import ShapeChange
-from minitvm.relay.passes.eliminate_common_subexpr import atom_key
+from minitvm.relay.passes.dead_code_elimination import without_dead_code
 from minitvm.relay.passes.partition import Node, Partition
+from minitvm.relay.structural_hash import structural_hash
 from minitvm.remarks import remark
 from minitvm.transform import PassContext, make_pass
 
@@ -90,8 +91,10 @@ def fuse(module: Module, level: int, max_depth: int = DEFAULT_MAX_DEPTH) -> Modu
     for name, function in module.functions.items():
         if not function.is_primitive:
             direct = rebuild_function(function, _forward)
+            if direct is not function:  # tuples that nothing reads any longer keep values alive
+                direct = without_dead_code(direct)
             body = _Fuser(kernels, level, max_depth).fuse_block(direct.body)
-            if body is not direct.body:
+            if body is not function.body:
                 module = module.with_function(name, direct.with_body(body))
     made = kernels.finished()
     return Module({**module.functions, **made}) if made else module
@@ -268,19 +271,19 @@ class _Kernel:
 
 @dataclass(slots=True)
 class _Kernels:
-    """The kernels so far, by structure, and the names of functions."""
+    """The kernels so far, by structural hash, and the names of functions."""
 
     taken: set[str]
-    by_key: dict[Hashable, _Kernel] = field(default_factory=dict)
+    by_hash: dict[str, _Kernel] = field(default_factory=dict)
 
     def call(self, group: list[Binding]) -> Binding:
         """A call of the kernel that computes a group; made unless an equal one exists."""
         function, arguments = extract(group)
-        key = _key(function)
-        kernel = self.by_key.get(key)
+        key = structural_hash(function)
+        kernel = self.by_hash.get(key)
         if kernel is None:
             name = self._new_name(group)
-            kernel = self.by_key[key] = _Kernel(name, function, [[] for _ in group])
+            kernel = self.by_hash[key] = _Kernel(name, function, [[] for _ in group])
         for origins, binding in zip(kernel.origins, group, strict=True):
             origins.append(binding.origin)
         callee = GlobalVar(kernel.name, kernel.function.type)
@@ -289,7 +292,7 @@ class _Kernels:
 
     def finished(self) -> dict[str, Function]:
         """The functions by name, in the order of their first use."""
-        return {kernel.name: kernel.finished() for kernel in self.by_key.values()}
+        return {kernel.name: kernel.finished() for kernel in self.by_hash.values()}
 
     def _new_name(self, group: list[Binding]) -> str:
         base = name = kernel_name(group)
@@ -299,19 +302,6 @@ class _Kernels:
             name = f"{base}_{count}"
         self.taken.add(name)
         return name
-
-
-def _key(function: Function) -> Hashable:
-    """Equal keys, equal functions; names and origins don't count."""
-    number = {var: index for index, var in enumerate(function.params)}
-    parts: list[Hashable] = [tuple(param.type for param in function.params)]
-    for binding in function.body.bindings:
-        value = binding.value
-        callee = value.callee if isinstance(value, Call) else value
-        reads = (number[a] if isinstance(a, Var) else atom_key(a) for a in atoms(value))
-        parts.append((type(callee), repr(callee), *reads))
-        number[binding.var] = len(number)
-    return tuple(parts)
 
 
 def kernel_name(group: list[Binding]) -> str:
