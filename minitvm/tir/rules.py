@@ -312,12 +312,22 @@ def _orders(pattern: Pattern) -> Iterator[Pattern]:
 
 
 def weight(pattern: Pattern) -> int:
-    """The number of nodes, shifts counted twice: what every rule makes less."""
+    """The number of nodes, shifts counted twice, what folds once: what every rule makes less."""
     match pattern:
-        case Node(shape, operands):
+        case Node(shape, operands) if not _folds(pattern):
             return 1 + (shape in _HEAVY) + sum(weight(operand) for operand in operands)
         case _:
             return 1
+
+
+def _folds(pattern: Pattern) -> bool:
+    """Whether a pattern is a constant once matched."""
+    match pattern:
+        case Name(_, constant):
+            return constant
+        case Node(shape, operands):
+            return shape in _FOLDS and all(_folds(operand) for operand in operands)
+    return True
 
 
 # --- matching -----------------------------------------------------------------------------------
@@ -420,9 +430,10 @@ def _applies(rule: Rule, expr: Expr, match: _Match, facts: Facts) -> bool:
     if rule.domain != "every":
         if not dtypes.is_int(match.dtype):
             return False
-        if rule.domain == "index":
-            if dtypes.element(match.dtype) not in INDEX_DTYPES or not is_index(expr):
-                return False
+        if rule.domain == "index" and not (
+            dtypes.element(match.dtype) in INDEX_DTYPES and is_index(expr)
+        ):
+            return False
     if rule.condition is None:
         return True
     return bool(eval(rule.condition, {  # the text is this module's own

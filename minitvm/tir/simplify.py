@@ -292,16 +292,24 @@ class Analyzer:
 
     def _simplify(self, expr: Expr) -> Expr:
         if isinstance(expr, Binary) and expr.op in _ARITHMETIC:
-            found: Sum | Lanes | None = None
             if expr.dtype in INDEX_DTYPES:
                 simple = self.sums.render(self._sum(expr))
                 return simple if self._fits(simple, expr) else self._operands(expr)
             if dtypes.element(expr.dtype) in INDEX_DTYPES:
-                found = self._lanes(expr)
-                if found is not None:
-                    simple = lanes.render(self.sums, found)
-                    return simple if self._fits(simple, expr) else self._operands(expr)
+                return self._vector(expr)
         return self._opaque(expr)
+
+    def _vector(self, expr: Expr) -> Expr:
+        """Simplifies the arithmetic of a vector of indices."""
+        found = self._lanes(expr)
+        if found is not None:
+            simple = lanes.render(self.sums, found)
+            if self._fits(simple, expr):
+                return simple
+        operands = self._operands(expr)
+        if found is None and operands != expr:
+            return self.simplify(operands)  # what they are now may be evenly spaced
+        return self._rules(self._decided(operands))
 
     def _fits(self, simple: Expr, expr: Expr) -> bool:
         return simple == expr or node_count(simple) <= node_count(expr)
@@ -353,6 +361,8 @@ class Analyzer:
                     return a if truth else b
             case Cast():
                 return self._cast(expr)
+            case Ramp(base, Const(0), count):
+                return Broadcast(base, count)
         return expr
 
     def _extremum(self, expr: Binary, a: Expr, b: Expr) -> Expr:
