@@ -30,6 +30,7 @@ from minitvm.origin import NOWHERE, Origin, parse_origin
 _STRING = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _ORIGIN_LINE = re.compile(rf"""(?:[^"'#]|{_STRING})*(#:\s*(.*))$""")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NUMBER = re.compile(r"(?<=.)_[0-9]+$")
 _NOT_WORD = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -223,14 +224,18 @@ class Names:
         self.taken.update(names)
 
     def unique(self, wanted: str) -> str:
-        """`wanted` made an identifier (`i.outer` becomes `i_outer`), numbered if it is taken."""
-        base = identifier(wanted)
-        name = base
-        count = self.counts.get(base, 0)
-        while name in self.taken:
-            count += 1
-            name = f"{base}_{count}"
-        self.counts[base] = count
+        """`wanted` made an identifier (`i.outer` becomes `i_outer`), numbered if it is taken.
+
+        A taken name that ends in a number gets another number: `i_1` becomes `i_2`.
+        """
+        name = identifier(wanted)
+        if name in self.taken:
+            base = _NUMBER.sub("", name)
+            count = self.counts.get(base, 0)
+            while name in self.taken:
+                count += 1
+                name = f"{base}_{count}"
+            self.counts[base] = count
         self.taken.add(name)
         return name
 

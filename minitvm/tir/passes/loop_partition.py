@@ -2,8 +2,8 @@
 
 Guards come from te: `if likely(c)` around the tail of a split that doesn't divide, and
 `if_then_else(c, load, 0)` for padding. Each condition is a conjunction of comparisons. For a loop,
-outermost first, `affine_interval` gives the part of its range in which a comparison holds whatever
-the loops inside it do. The loop becomes up to three, [before, interior, after]:
+outermost first, `affine` gives the part of its range in which a comparison holds whatever the loops
+inside it do. The loop becomes up to three, [before, interior, after]:
 
     for i in range(9):                              for i in range(4):
         for j in range(2):                              for j in range(2):
@@ -23,12 +23,11 @@ The values of guards never change, so what is multiplied by the zeros of padding
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minitvm.remarks import remark
 from minitvm.tir import ir
-from minitvm.tir.canonical import INDEX_DTYPES
+from minitvm.tir.bounds import Interval
 from minitvm.tir.ir import (
     And,
     Call,
@@ -46,6 +45,7 @@ from minitvm.tir.ir import (
     Var,
     seq,
 )
+from minitvm.tir.passes.affine import Comparisons
 from minitvm.tir.passes.copying import (
     NOTHING,
     copy_statement,
@@ -53,14 +53,12 @@ from minitvm.tir.passes.copying import (
     map_body,
     substitute_statement,
 )
-from minitvm.tir.simplify import Analyzer
 from minitvm.transform import make_pass
 
 MOST_LEAVES = 256
 """The most statements with an effect that a function may grow to."""
 COLD = 4
 """A border of less than 1 / COLD of the iterations keeps its padding guards."""
-NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
 
 @make_pass("LoopPartition", opt_level=1)
@@ -100,21 +98,30 @@ class _Interior:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Guards:
+    """The comparisons of the guards in a piece of code, by what they guard."""
+
+    tails: tuple[Expr, ...]
+    padding: tuple[Expr, ...]
+
+
 class _Partition:
     """One walk. `cold` says that padding keeps its guards in the code at hand."""
 
     def __init__(self, func: PrimFunc) -> None:
-        self.analyzer = Analyzer()
+        self.known = Comparisons()
         self.leaves = _leaves(func.body)
         self.cold = False
-        self.known: dict[int, tuple[Expr, tuple[Expr, ...]]] = {}
+        self.guards: dict[int, tuple[Expr, tuple[Expr, ...]]] = {}
+        self.guards_inside: dict[int, tuple[Stmt, _Guards]] = {}
         self.bind_loops(func.body)
 
     def bind_loops(self, statement: Stmt) -> None:
-        """Tells the analyzer of all loops, so that outer ones are split for what inner ones do."""
+        """Tells the ranges of all loops, so that outer ones are split for what inner ones do."""
         for item in ir.walk_statements(statement):
             if isinstance(item, For):
-                self.analyzer.bind(item.var, item.start, item.extent)
+                self.known.bind(item.var, item.start, item.extent)
 
     def copy(self, body: Stmt, values: dict[Var, Expr]) -> Stmt:
         result = copy_statement(body, values)
@@ -169,19 +176,14 @@ class _Partition:
     def condition(self, condition: Expr) -> Expr:
         """The conjunction of the comparisons that are not certain; false if one never holds."""
         parts = conjuncts(condition)
-        kept = [part for part in parts if not self.analyzer.prove(part)]
-        if any(self.disproved(part) for part in kept):
+        kept = [part for part in parts if not self.known.holds(part)]
+        if any(self.known.fails(part) for part in kept):
             return Const(False, "bool")
         if len(kept) == len(parts):
             return condition
         remaining = ir.conjunction(*kept)
         likely = is_likely(condition) and kept
         return Call("likely", (remaining,), "bool") if likely else remaining
-
-    def disproved(self, part: Expr) -> bool:
-        if not isinstance(part, Compare) or part.a.dtype not in INDEX_DTYPES:
-            return False
-        return self.analyzer.prove(Compare(NEGATED[part.op], part.a, part.b))
 
     # --- loops ----------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class _Partition:
             return NOTHING
         if extent == 1:
             return self.statement(substitute_statement(loop.body, {loop.var: loop.start}))
-        self.analyzer.bind(loop.var, loop.start, loop.extent)
+        self.known.bind(loop.var, loop.start, loop.extent)
         interior = self.interior(loop, start, start + extent)
         if interior is None or not self.worthwhile(loop, interior):
             body = self.statement(loop.body)
@@ -206,7 +208,7 @@ class _Partition:
         """The part of a loop in which as many comparisons hold as hold together."""
         low, high = start, stop
         for part in self.candidates(loop.body):
-            found = affine_interval(part, loop.var, self.analyzer)
+            found = self.known.solve(part, loop.var)
             if found is None:
                 continue
             first = low if found[0] is None else max(low, found[0])
@@ -215,34 +217,43 @@ class _Partition:
                 low, high = first, last
         return None if (low, high) == (start, stop) else _Interior(start, low, high, stop)
 
-    def candidates(self, body: Stmt) -> Iterator[Expr]:
+    def candidates(self, body: Stmt) -> tuple[Expr, ...]:
         """The comparisons of the guards in a body that are to be split for, each once."""
-        seen: set[Expr] = set()
-        for statement in ir.walk_statements(body):
-            parts: tuple[Expr, ...] = ()
-            if isinstance(statement, If) and is_likely(statement.condition):
-                parts = tuple(conjuncts(statement.condition))
-            if not self.cold:
-                for expr in ir.expressions(statement):
-                    parts += self.guards_of(expr)
-            for part in parts:
-                if part not in seen:
-                    seen.add(part)
-                    yield part
+        inside = self.guards_in(body)
+        return inside.tails if self.cold else inside.tails + inside.padding
+
+    def guards_in(self, statement: Stmt) -> _Guards:
+        """The comparisons that guard what is in a statement."""
+        known = self.guards_inside.get(id(statement))
+        if known is not None:
+            return known[1]
+        tails: dict[Expr, None] = {}
+        padding: dict[Expr, None] = {}
+        if isinstance(statement, If) and is_likely(statement.condition):
+            tails.update(dict.fromkeys(conjuncts(statement.condition)))
+        for expr in ir.expressions(statement):
+            padding.update(dict.fromkeys(self.guards_of(expr)))
+        for body in ir.bodies(statement):
+            inside = self.guards_in(body)
+            tails.update(dict.fromkeys(inside.tails))
+            padding.update(dict.fromkeys(inside.padding))
+        result = _Guards(tuple(tails), tuple(padding))
+        self.guards_inside[id(statement)] = (statement, result)
+        return result
 
     def guards_of(self, expr: Expr) -> tuple[Expr, ...]:
         """The comparisons of the conditions of `if_then_else` in an expression."""
         operands = ir.children(expr)
         if not operands:
             return ()
-        known = self.known.get(id(expr))
+        known = self.guards.get(id(expr))
         if known is None:
             found: list[Expr] = []
             if isinstance(expr, Call) and expr.name == "if_then_else":
                 found.extend(conjuncts(operands[0]))
             for operand in operands:
                 found.extend(self.guards_of(operand))
-            known = self.known[id(expr)] = (expr, tuple(dict.fromkeys(found)))
+            known = self.guards[id(expr)] = (expr, tuple(dict.fromkeys(found)))
         return known[1]
 
     def worthwhile(self, loop: For, interior: _Interior) -> bool:
@@ -264,15 +275,15 @@ class _Partition:
 
     def vanishes(self, loop: For, first: int, last: int) -> bool:
         """Whether a body does nothing where the variable is in [first, last)."""
-        self.analyzer.bind(loop.var, first, last - first)
+        self.known.ranges[loop.var] = Interval(first, last - 1)
         result = self.idle(loop.body)
-        self.analyzer.bind(loop.var, loop.start, loop.extent)
+        self.known.bind(loop.var, loop.start, loop.extent)
         return result
 
     def idle(self, statement: Stmt) -> bool:
         match statement:
             case If(condition, then_body, None):
-                return any(map(self.disproved, conjuncts(condition))) or self.idle(then_body)
+                return any(map(self.known.fails, conjuncts(condition))) or self.idle(then_body)
             case Store() | Invoke() | Evaluate():
                 return is_nothing(statement)
         return all(map(self.idle, ir.bodies(statement)))
@@ -307,9 +318,9 @@ class _Partition:
         var, dtype = loop.var, loop.var.dtype
         before = self.branch(loop, interior, interior.start, interior.low)
         after = self.branch(loop, interior, interior.high, interior.stop)
-        self.analyzer.bind(var, interior.low, interior.high - interior.low)
+        self.known.ranges[var] = Interval(interior.low, interior.high - 1)
         body = self.statement(loop.body)
-        self.analyzer.bind(var, loop.start, loop.extent)
+        self.known.bind(var, loop.start, loop.extent)
         if interior.high < interior.stop:
             condition = Compare("lt", var, Const(interior.high, dtype))
             body = _choice(condition, body, after, loop)
@@ -329,7 +340,7 @@ class _Partition:
             values: dict[Var, Expr] = {loop.var: Const(first, loop.var.dtype)}
             result = self.statement(self.copy(loop.body, values))
         else:
-            self.analyzer.bind(loop.var, first, last - first)
+            self.known.ranges[loop.var] = Interval(first, last - 1)
             result = self.statement(self.copy(loop.body, {}))
         self.cold = outer
         return result
@@ -356,59 +367,6 @@ def is_likely(condition: Expr) -> bool:
         case Call("likely"):
             return True
     return False
-
-
-def affine_interval(
-    condition: Expr, var: Var, analyzer: Analyzer
-) -> tuple[int | None, int | None] | None:
-    """[low, high) of `var`, bounds None for none, in which a comparison certainly holds.
-
-    It is affine in `var`; the other variables take all the values that the analyzer knows of.
-    None where `var` decides nothing.
-    """
-    if not isinstance(condition, Compare) or condition.a.dtype not in INDEX_DTYPES:
-        return None
-    difference = analyzer.sum_of(ir.Binary("sub", condition.a, condition.b))
-    coefficient, low, high = 0, difference.constant, difference.constant
-    for atom, factor in difference.terms.items():
-        if atom.source is var and not atom.is_split:
-            coefficient = factor
-            continue
-        if atom.data or _uses(atom.source, var):
-            return None
-        known = analyzer.interval(atom.expr)
-        if not known.is_finite:
-            return None
-        low += min(factor * known.low, factor * known.high)
-        high += max(factor * known.low, factor * known.high)
-    if coefficient == 0:
-        return None
-    return _solve(condition.op, coefficient, low, high)
-
-
-def _solve(
-    op: str, coefficient: int, low: int, high: int
-) -> tuple[int | None, int | None] | None:
-    """Where coefficient * v + rest `op` 0 for every rest in [low, high]."""
-    match op:
-        case "lt" | "le":
-            limit = -high - (op == "lt")  # coefficient * v <= limit
-            if coefficient > 0:
-                return None, limit // coefficient + 1
-            return -(limit // -coefficient), None
-        case "gt" | "ge":
-            limit = -low + (op == "gt")  # coefficient * v >= limit
-            if coefficient > 0:
-                return -(-limit // coefficient), None
-            return None, -limit // -coefficient + 1
-        case "eq" if low == high and low % coefficient == 0:
-            value = -low // coefficient
-            return value, value + 1
-    return None
-
-
-def _uses(expr: Expr, var: Var) -> bool:
-    return any(node is var for node in ir.walk(expr))
 
 
 def _leaves(statement: Stmt) -> int:
