@@ -20,14 +20,51 @@ from pathlib import Path
 
 import platformdirs
 
+from minitvm.remarks import remark
 from minitvm.transform import PassContext
 
 _DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
-    """The store in a folder, which is made when it is first written to."""
+class CachedKernel:
+    """What is kept of a kernel: its machine tir as text, and its object file."""
+
+    text: str
+    object: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCache:
+    """Kernels by a key that says what they were made from, in a `Store`."""
+
+    store: Store
+
+    @staticmethod
+    def current() -> KernelCache | None:
+        """The cache of the current `PassContext`: `config["cache.directory"]`, where None means
+        none; by default the user's cache folder."""
+        config = PassContext.current().config
+        directory = config.get("cache.directory", platformdirs.user_cache_dir("minitvm"))
+        return None if directory is None else KernelCache(Store(Path(directory)))
+
+    def get(self, key: str) -> CachedKernel | None:
+        """What this minitvm made of what `key` says; None if it isn't kept."""
+        files = self.store.get(cache_key(key))
+        if files is None or files.keys() != {"kernel.tir", "kernel.o"}:
+            return None
+        return CachedKernel(files["kernel.tir"].decode(), files["kernel.o"])
+
+    def put(self, key: str, text: str, data: bytes) -> None:
+        """Keeps a kernel; where the folder can't be written to, that is a remark."""
+        if not self.store.put(cache_key(key), {"kernel.tir": text.encode(), "kernel.o": data}):
+            remark("KernelCache", f"the folder {self.store.directory} can't be written to; kernels "
+                   "are not kept")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Named entries in a folder, which is made when it is first written to."""
 
     directory: Path
 
@@ -68,14 +105,6 @@ class Cache:
         """Removes an entry, such as one whose files turn out to be unusable."""
         with contextlib.suppress(OSError):
             self._path(key).unlink()
-
-
-def open_cache() -> Cache | None:
-    """The cache of the current `PassContext`: `config["cache.directory"]`, where None means none;
-    by default the user's cache folder."""
-    config = PassContext.current().config
-    directory = config.get("cache.directory", platformdirs.user_cache_dir("minitvm"))
-    return None if directory is None else Cache(Path(directory))
 
 
 def cache_key(*parts: str) -> str:

@@ -19,11 +19,15 @@ from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
 from minitvm.codegen.scratch import add_scratch, buffer_bytes, lift_scratch
 from minitvm.errors import CodegenError
+from minitvm.origin import Origin
 from minitvm.runtime import abi
 from minitvm.runtime.tensor_info import TensorInfo
 from minitvm.target import Target
 from minitvm.tir import ir
-from minitvm.tir.text import parse_func, print_func_with_lines
+from minitvm.tir.text import print_func
+
+__all__ = ["Kernel", "Program", "TensorInfo", "compile_kernel", "kernel_assembly", "make_program",
+           "metadata_text", "program_objects", "provenance"]
 
 MAXIMUM_WEIGHTS_BYTES = 2**31 - 2**24
 """The small code model reaches 2 GiB; some room is left for code."""
@@ -33,28 +37,15 @@ MAXIMUM_WEIGHTS_BYTES = 2**31 - 2**24
 class Kernel:
     """A compiled kernel. `func` has its large scratch memory as parameters; `text` is its tir.
 
-    `line_origins[n]` are the source nodes of line n + 1 of `text`, the lines that the object's
-    debug information speaks of.
+    The object's debug lines are those of `text`. `line_origins` says what the names in the text's
+    origins stand for in the model; a name that it lacks stands for itself.
     """
 
     name: str
     func: ir.PrimFunc
     text: str
     object: bytes = field(repr=False)
-    line_origins: tuple[tuple[str, ...], ...] = field(repr=False)
-
-    def files(self) -> dict[str, bytes]:
-        """The kernel as files, for the cache."""
-        return {"kernel.tir": self.text.encode(), "kernel.o": self.object,
-                "lines.json": json.dumps(self.line_origins).encode()}
-
-    @staticmethod
-    def from_files(files: Mapping[str, bytes]) -> Kernel:
-        """The kernel that was stored as files; raises `MinitvmError` if they don't hold one."""
-        text = files["kernel.tir"].decode()
-        func = parse_func(text)
-        lines = tuple(tuple(names) for names in json.loads(files["lines.json"]))
-        return Kernel(func.name, func, text, files["kernel.o"], lines)
+    line_origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +63,12 @@ class Program:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def compile_kernel(func: ir.PrimFunc, target: Target) -> Kernel:
+def compile_kernel(func: ir.PrimFunc, target: Target,
+                   line_origins: Mapping[str, Origin] | None = None) -> Kernel:
     """Machine tir -> object code. The same text gives the same bytes."""
     func = lift_scratch(func)
-    text, statements = print_func_with_lines(func)
     data = emit_object(function_to_llvm(func, target), target)
-    lines = tuple(() if statement is None else statement.origin.names for statement in statements)
-    return Kernel(func.name, func, text, data, lines)
+    return Kernel(func.name, func, print_func(func), data, line_origins or {})
 
 
 def kernel_assembly(kernel: Kernel, target: Target) -> str:
@@ -97,7 +87,6 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
         raise CodegenError(f"main of {name!r} has {len(main.params)} parameters; with "
                            f"{len(inputs)} inputs, {len(outputs)} outputs, the weights and the "
                            f"workspace it must have {wanted}")
-    _check_invokes(main, kernels)
     workspace = main.params[-1]
     size = buffer_bytes(workspace) if isinstance(workspace, ir.Buffer) else 0
     flat = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
@@ -109,6 +98,10 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
 
 def _check_invokes(main: ir.PrimFunc, kernels: tuple[Kernel, ...]) -> None:
     counts = {kernel.name: len(kernel.func.params) for kernel in kernels}
+    for kernel in kernels:
+        if kernel.name != kernel.func.name:
+            raise CodegenError(f"the kernel {kernel.name!r} holds the code of another name, "
+                               f"{kernel.func.name!r}; its object would not be found")
     for statement in ir.walk_statements(main.body):
         if isinstance(statement, ir.Invoke):
             wanted = counts.get(statement.callee)
@@ -144,7 +137,7 @@ def provenance(program: Program) -> str:
     """A hash of what the model computes: target, main, kernels and weights."""
     digest = hashlib.sha256()
     texts = [kernel.text for kernel in program.kernels]
-    for text in (str(program.target), print_func_with_lines(program.main)[0], *texts):
+    for text in (str(program.target), print_func(program.main), *texts):
         digest.update(text.encode() + b"\0")
     digest.update(program.weights.data)
     return "sha256:" + digest.hexdigest()
@@ -152,6 +145,7 @@ def provenance(program: Program) -> str:
 
 def program_objects(program: Program) -> list[bytes]:
     """The object files of everything but the weights: kernels, main, the C interface."""
+    _check_invokes(program.main, program.kernels)
     target = program.target
     main = emit_object(function_to_llvm(program.main, target, interface.MAIN, debug=False), target)
     text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,

@@ -109,7 +109,7 @@ class ModuleText:
                    f'"target-features"="{self.target.features}" "no-trapping-math"="true"')
         parts = [f'target triple = "{self.target.triple}"', *self.functions,
                  *self.helpers.values(), *self.declarations.values(),
-                 f"attributes #0 = {{ nounwind {machine} }}",
+                 f'attributes #0 = {{ nounwind "frame-pointer"="all" {machine} }}',
                  "attributes #1 = { nounwind willreturn memory(none) }",
                  f"attributes #2 = {{ alwaysinline nounwind willreturn memory(none) {machine} }}"]
         if self.flags:

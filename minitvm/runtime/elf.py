@@ -103,8 +103,8 @@ def _check_segments(data: mmap.mmap) -> None:
     """Refuses a file that ends before what it says is to be loaded."""
     start, = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
-    for number in range(count):
-        kind, _, offset, _, _, file_size = struct.unpack_from("<IIQQQQ", data, start + number * size)
+    for place in range(start, start + count * size, max(size, 1)):
+        kind, _, offset, _, _, file_size = struct.unpack_from("<IIQQQQ", data, place)
         if kind == _LOAD and offset + file_size > len(data):
             raise ElfError("is truncated")
 
