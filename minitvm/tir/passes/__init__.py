@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from minitvm.tir.ir import PrimFunc
 from minitvm.tir.passes.flatten_buffers import flatten_buffers
+from minitvm.tir.passes.hoist_invariants import hoist_invariants
 from minitvm.tir.passes.loop_partition import loop_partition
+from minitvm.tir.passes.narrow_deep_expressions import narrow_deep_expressions
 from minitvm.tir.passes.simplify import simplify
+from minitvm.tir.passes.storage_rewrite import storage_rewrite
 from minitvm.tir.passes.unroll_loop import unroll_fully, unroll_loop
 from minitvm.tir.passes.vectorize_loop import vectorize_loop
 from minitvm.transform import Pass, Sequential
 
-__all__ = ["ALL", "LOWERING", "flatten_buffers", "loop_partition", "lower", "simplify",
-           "unroll_fully", "unroll_loop", "vectorize_loop"]
+__all__ = ["ALL", "LOWERING", "flatten_buffers", "hoist_invariants", "loop_partition", "lower",
+           "narrow_deep_expressions", "simplify", "storage_rewrite", "unroll_fully", "unroll_loop",
+           "vectorize_loop"]
 
-ALL: tuple[Pass[PrimFunc], ...] = (simplify, loop_partition, flatten_buffers, vectorize_loop,
-                                  unroll_loop)
-"""Every pass over tir."""
-
-LOWERING: Sequential[PrimFunc] = Sequential([
-    loop_partition,
-    flatten_buffers,
-    simplify,
-    vectorize_loop,
-    unroll_loop,
-])
+LOWERING: Sequential[PrimFunc] = Sequential(
+    [
+        narrow_deep_expressions,  # first: the others recurse over expressions
+        loop_partition,  # on buffers of any rank, so that its result can be read
+        flatten_buffers,
+        simplify,  # the indices that flattening made, and what partition decided
+        vectorize_loop,
+        unroll_loop,
+        hoist_invariants,  # last of those that move code: guards stand where partition left them
+        storage_rewrite,
+    ]
+)
 """From the nested spec to the machine spec."""
+
+ALL: tuple[Pass[PrimFunc], ...] = tuple(LOWERING)
+"""Every pass over tir."""
 
 
 def lower(func: PrimFunc) -> PrimFunc:

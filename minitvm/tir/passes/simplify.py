@@ -35,7 +35,7 @@ def simplify(func: PrimFunc) -> PrimFunc:
             for i in range(8):
                 for j in range(4):
                     if likely(i * 4 + j < 32):
-                        B[(i * 4 + j) // 4 * 4 + (i * 4 + j) % 4] = A[j + i * 4 - j + j]
+                        B[(i * 4 + j) // 4 * 4 + (i * 4 + j) % 4] = A[i * 4 - j + j + j]
                     if i > 7:
                         B[0] = 1.0
     After:

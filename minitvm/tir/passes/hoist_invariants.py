@@ -1,0 +1,138 @@
+"""HoistInvariants: guards and quotients that a loop doesn't change move out of it.
+
+A guard around all of a loop's body that neither names the loop's variable nor reads memory is
+tested once. A quotient or remainder of indices, which costs more than all other index arithmetic,
+becomes a let in front of the outermost loop that doesn't change it. Cheaper expressions are left
+where they are: LLVM moves those, and keeps them out of registers where registers are dear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from minitvm import dtypes
+from minitvm.tir import ir
+from minitvm.tir.ir import (
+    Binary,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    PrimFunc,
+    Stmt,
+    Var,
+)
+from minitvm.tir.passes.copying import origins_of, with_body
+from minitvm.tir.passes.narrow_deep_expressions import is_total
+from minitvm.transform import make_pass
+
+
+@make_pass("HoistInvariants", opt_level=1)
+def hoist_invariants(func: PrimFunc) -> PrimFunc:
+    """Moves guards and index divisions out of the loops that don't change them. Any spec.
+
+    Before:
+        def f(A: Buffer((64,), "float32"), B: Buffer((64,), "float32"), n: int32):
+            for i in range(8):
+                for j in range(8):
+                    if i < n:
+                        B[i * 8 + j] = A[i // 2 * 8 + j]
+    After:
+        def f(A: Buffer((64,), "float32"), B: Buffer((64,), "float32"), n: int32):
+            for i in range(8):
+                if i < n:
+                    quotient: int32 = i // 2
+                    for j in range(8):
+                        B[i * 8 + j] = A[quotient * 8 + j]
+    """
+    body = ir.rewrite_statement(func.body, _hoist_guard)
+    divides = any(next(_divisions(expr, set()), None) is not None
+                  for item in ir.walk_statements(body) for expr in ir.expressions(item))
+    return with_body(func, _hoist_divisions(body) if divides else body)
+
+
+# --- guards -------------------------------------------------------------------------------------
+
+
+def _hoist_guard(statement: Stmt) -> Stmt:
+    match statement:
+        case For(var, start, extent, kind, If(condition, then_body, None, guard_origin), origin):
+            if kind == "parallel" or not (
+                is_total(condition) and _is_invariant(condition, {var})
+            ):
+                return statement
+            inner = For(var, start, extent, kind, then_body, origin)
+            return If(condition, inner, None, guard_origin)
+    return statement
+
+
+def _is_invariant(expr: Expr, changing: set[Var]) -> bool:
+    """Whether an expression reads neither memory nor variables that change."""
+    return not any(
+        isinstance(node, Load) or (isinstance(node, Var) and node in changing)
+        for node in ir.walk(expr)
+    )
+
+
+# --- divisions ----------------------------------------------------------------------------------
+
+
+def _hoist_divisions(statement: Stmt) -> Stmt:
+    """From the outside in: what is hoisted out of an outer loop is seen no more in inner ones."""
+    if isinstance(statement, For) and statement.kind != "parallel":
+        found = _invariant_divisions(statement)
+        if found:
+            names = {expr: Var(_NAMES[expr.op], expr.dtype) for expr in found}
+            replaced = ir.rewrite_statement(
+                statement, expr_rule=lambda expr: _replace(expr, names)
+            )
+            result = _hoist_inside(replaced)
+            origin = origins_of(statement)
+            for expr, var in reversed(names.items()):
+                result = Let(var, expr, result, origin)
+            return result
+    return _hoist_inside(statement)
+
+
+_NAMES = {"floordiv": "quotient", "floormod": "remainder"}
+
+
+def _hoist_inside(statement: Stmt) -> Stmt:
+    inner = tuple(map(_hoist_divisions, ir.bodies(statement)))
+    return ir.with_parts(statement, ir.expressions(statement), inner)
+
+
+def _invariant_divisions(loop: For) -> list[Binary]:
+    """The largest divisions by a constant in a loop's body that nothing in the loop changes."""
+    changing = {loop.var}
+    for item in ir.walk_statements(loop.body):
+        if isinstance(item, For | Let):
+            changing.add(item.var)
+    found: dict[Binary, None] = {}
+    for item in ir.walk_statements(loop.body):
+        for expr in ir.expressions(item):
+            found.update(dict.fromkeys(_divisions(expr, changing)))
+    return list(found)
+
+
+def _divisions(expr: Expr, changing: set[Var]) -> Iterator[Binary]:
+    match expr:  # one in a lazy branch may be computed all the same: it reads no memory
+        case Binary("floordiv" | "floormod", _, Const(divisor)) if (
+            divisor and dtypes.is_int(expr.dtype) and _is_invariant(expr, changing)
+        ):
+            yield expr
+            return
+    for operand in ir.children(expr):
+        yield from _divisions(operand, changing)
+
+
+def _replace(expr: Expr, names: Mapping[Binary, Var]) -> Expr:
+    """From the outside in, so that the largest of nested divisions is found."""
+    if isinstance(expr, Binary) and expr in names:
+        return names[expr]
+    operands = ir.children(expr)
+    if not operands:
+        return expr
+    return ir.with_children(expr, tuple(_replace(operand, names) for operand in operands))
