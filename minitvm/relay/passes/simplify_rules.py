@@ -196,8 +196,8 @@ TRANSPOSES = (
 def _takes_all(match: Match) -> bool:
     found = match.operators[0]
     assert isinstance(found, StridedSlice)
-    taken = found.ranges(match.source_type)
-    return all(positions == range(len(positions)) for positions in taken)
+    cuts = found.ranges(match.source_type)
+    return all(positions == range(len(positions)) for positions in cuts.values())
 
 
 

@@ -159,7 +159,8 @@ STEPS = [*FLAT_STEPS, "branch"]
 def modules(draw, branches=True, most=14):
     """A module whose `main` has one or two inputs and one to three outputs."""
     shape = draw(st.sampled_from([(1, 4, 6, 6), (1, 3, 5, 7)]))
-    params = tuple(Var(f"x{i}", TensorType(shape, "float32")) for i in range(draw(st.integers(1, 2))))
+    kind = TensorType(shape, "float32")
+    params = tuple(Var(f"x{i}", kind) for i in range(draw(st.integers(1, 2))))
     graph = Graph(draw, params)
     for _ in range(draw(st.integers(1, most))):
         kind = graph.choose(STEPS if branches else FLAT_STEPS)

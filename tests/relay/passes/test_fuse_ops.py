@@ -338,7 +338,7 @@ def test_fused_equals_unfused(module, level, limit):
 
 @given(module=modules(branches=False), level=st.integers(0, 4), limit=st.sampled_from([2, 3, 64]))
 def test_groups_are_convex_with_one_output_and_one_complex_operator(module, level, limit):
-    operations, nodes = dataflow(module.main.body, level)
+    _, nodes = dataflow(module.main.body, level)
     groups = Partition(nodes, level, limit).groups()
     assert sorted(m for members in groups.values() for m in members) == list(range(len(nodes)))
     for leader, members in groups.items():
