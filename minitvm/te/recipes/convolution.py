@@ -129,18 +129,27 @@ def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
         pad.vectorize(pad.op.axis[-1])
 
 
-DEPTHWISE_POINTS = 8
-"""Positions of a depthwise tile: enough to reuse the loaded inputs of neighbouring windows."""
+def depthwise_points(columns: int, taps: int, stride: int, target: Target) -> int:
+    """How many positions of a row to compute together: as many as leave room for their inputs and
+    a row of weights, a divisor of the row if there is one that is at least half of that."""
+    most = (target.vector_registers - 2 * taps + stride) // (1 + stride)
+    most = max(1, min(most, columns))
+    divisor = max(points for points in range(1, most + 1) if columns % points == 0)
+    return divisor if 2 * divisor >= most else -(-columns // -(-columns // most))
 
 
 def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
-    """The padding is inlined: loop partition keeps its guards out of the interior, where nine
-    tenths of the time go; a copy with a border would cost a third more."""
+    """One row of the window at a time: a tile of positions, that row's weights and the few inputs
+    that they share fit the registers, which the whole window's weights would not.
+
+    The padding is inlined: loop partition keeps its guards out of the interior, and a copy with a
+    border would cost a third more.
+    """
     conv = _accumulator(s, op, output)
     inline_injective(s, [output], keep=[op])
     columns = extent_of(op.axis[3])
-    tiles = -(-columns // DEPTHWISE_POINTS)
-    points = -(-columns // tiles)
+    taps, stride = extent_of(op.reduce_axis[1]), op.attrs["strides"][1]
+    points = depthwise_points(columns, taps, stride, target)
 
     out = s[output]
     n, co, y, x, ci = out.op.axis
@@ -152,9 +161,9 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     conv.compute_at(out, x_outer or y)
     n, co, y, x, ci = conv.op.axis
     ky, kx = conv.op.reduce_axis
-    conv.reorder(n, co, y, ky, kx, x, ci)
+    conv.reorder(n, co, y, ky, x, kx, ci)
     conv.vectorize(ci)
-    _unroll(conv, ky, kx, x)
+    _unroll(conv, x, kx)
 
 
 _RECIPES = {
