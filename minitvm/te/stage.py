@@ -75,7 +75,7 @@ class Size:
     uses: Mapping[Var, int]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stage:
     """One operation and its loops. Equal by identity; changed only by the primitives."""
 
@@ -95,6 +95,9 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.set_op(self.op)
+
+    def __repr__(self) -> str:
+        return f"Stage({self.name})"
 
     def set_op(self, op: Operation) -> None:
         """Starts afresh with the loops of `op`."""

@@ -152,7 +152,7 @@ def test_inlining_that_would_explode_is_refused():
 
 def test_unknown_stage_names_the_stages():
     example = Example()
-    with pytest.raises(ScheduleError, match="no stage Z.*A, B, C, D, E"):
+    with pytest.raises(ScheduleError, match=r"no stage Z.*A, B, C, D, E"):
         example.s["Z"]
 
 
