@@ -1,0 +1,261 @@
+"""Every invariant of the relay verifier is broken once; what passes may lose origins is held."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from minitvm import relay
+from minitvm.errors import VerifyError
+from minitvm.origin import NOWHERE, origin
+from minitvm.relay.build import BlockBuilder
+from minitvm.relay.ir import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Tuple,
+    Var,
+)
+from minitvm.relay.ops.broadcast import Add
+from minitvm.relay.ops.elementwise import Cast, Negative
+from minitvm.relay.verify import check_origins_kept, verify
+from minitvm.testing.relay_strategies import relay_cases
+
+VECTOR = TensorType((2,), "float32")
+FLAG = TensorType((), "bool")
+HERE = origin("node")
+
+
+def module(params, bindings, result, result_type=VECTOR, **functions):
+    block = Block(tuple(bindings), result)
+    return Module({"main": Function(tuple(params), block, result_type), **functions})
+
+
+def negative(source, name="y", place=HERE, found=VECTOR):
+    return Binding(Var(name, found), Call(Negative(), (source,)), place)
+
+
+def refused(broken, number, message=""):
+    with pytest.raises(VerifyError, match=rf"^{number}: .*{message}"):
+        verify(broken)
+
+
+@given(relay_cases(branches=True))
+def test_generated_modules_are_sound(case):
+    verify(case.module)
+
+
+def test_r1_a_variable_that_nothing_binds():
+    refused(module([], [negative(Var("x", VECTOR))], Var("x", VECTOR)), "R1", "x is not bound")
+
+
+def test_r1_a_use_before_the_binding():
+    x = Var("x", VECTOR)
+    first = negative(x, "first")
+    second = negative(first.var, "second")
+    refused(module([x], [second, first], second.var), "R1", "first is not bound before")
+
+
+def test_r1_a_use_outside_the_branch_that_binds():
+    x, flag = Var("x", VECTOR), Var("flag", FLAG)
+    inner = negative(x, "inner")
+    choice = Binding(Var("y", VECTOR), If(flag, Block((inner,), inner.var), Block((), x)), HERE)
+    verify(module([x, flag], [choice], choice.var))
+    refused(module([x, flag], [choice], inner.var), "R1", "inner is not in scope")
+
+
+def test_r2_a_variable_bound_twice():
+    x = Var("x", VECTOR)
+    y = negative(x)
+    refused(module([x], [y, y], y.var), "R2", "bound a second time")
+    refused(module([x, x], [y], y.var), "R2", "bound a second time")
+
+
+def test_r3_a_variable_of_another_type_than_its_value():
+    x = Var("x", VECTOR)
+    y = negative(x, found=TensorType((3,), "float32"))
+    refused(module([x], [y], y.var, y.var.type), "R3", "the value is Tensor")
+
+
+def test_r3_an_ill_typed_call():
+    x, flag = Var("x", VECTOR), Var("flag", FLAG)
+    y = Binding(Var("y", VECTOR), Call(Add(), (x, flag)), HERE)
+    refused(module([x, flag], [y], y.var), "R3", "add")
+    z = Binding(Var("z", VECTOR), Call(Add(), (x,)), HERE)
+    refused(module([x, flag], [z], z.var), "R3", "takes 2 arguments")
+
+
+def test_r4_a_function_of_another_type_than_its_result():
+    x = Var("x", VECTOR)
+    refused(module([x], [], x, FLAG), "R4", "declared as")
+
+
+@pytest.mark.parametrize("shape, dtype", [
+    ((-1,), "float32"), ((2.0,), "float32"), ((True,), "float32"), ((np.int64(2),), "float32"),
+    ((-relay.size("N"),), "float32"), ((2,), "float31"),
+])
+def test_r5_types_that_are_none(shape, dtype):
+    found = TensorType(shape, dtype)
+    x = Var("x", found)
+    refused(module([x], [], x, found), "R5")
+
+
+def test_r6_functions():
+    x = Var("x", VECTOR)
+    refused(Module({"other": Function((x,), Block((), x), VECTOR)}), "R6", "no function @main")
+    y = Binding(Var("y", VECTOR), Call(GlobalVar("missing", None), (x,)), HERE)
+    refused(module([x], [y], y.var), "R6", "no function @missing")
+    p = Var("p", VECTOR)
+    callee = Function((p,), Block((), p), VECTOR)
+    z = Binding(Var("z", VECTOR), Call(GlobalVar("f", callee.type), (x,)), HERE)
+    verify(module([x], [z], z.var, f=callee))
+    q = Var("q", FLAG)
+    changed = Function((q,), Block((), q), FLAG)
+    refused(module([x], [z], z.var, f=changed), "R6", "@f is")
+
+
+def test_r7_a_binding_without_origin():
+    x = Var("x", VECTOR)
+    y = negative(x, place=NOWHERE)
+    refused(module([x], [y], y.var), "R7", "no origin")
+    verify(module([x], [y], y.var), require_origins=False)
+
+
+def primitive(params, bindings, result, result_type=VECTOR):
+    return Function(tuple(params), Block(tuple(bindings), result), result_type, {"primitive": True})
+
+
+def test_r8_primitive_functions():
+    x, p = Var("x", VECTOR), Var("p", VECTOR)
+    y = negative(p)
+    verify(module([x], [], x, f=primitive([p], [y], y.var)))
+    refused(Module({"main": primitive([p], [y], y.var)}), "R8", "main cannot be primitive")
+    call = Binding(Var("z", VECTOR), Call(GlobalVar("main", None), (p,)), HERE)
+    refused(module([x], [], x, f=primitive([p], [call], call.var)), "R8", "only calls operators")
+    zero = Constant(np.zeros(2, np.float32))
+    refused(module([x], [], x, f=primitive([p], [y], zero)), "R8", "result")
+    pair = Var("pair", relay.TupleType((VECTOR,)))
+    refused(module([x], [], x, f=primitive([pair, p], [y], y.var)), "R8", "pair is no tensor")
+    local = Binding(Var("f", primitive([p], [y], y.var).type), primitive([p], [y], y.var), HERE)
+    refused(module([x], [local], x), "R8", "module level")
+
+
+def test_r9_constants():
+    writable = Constant(np.zeros(2, np.float32))
+    object.__setattr__(writable, "data", np.zeros(2, np.float32))
+    refused(module([], [], writable), "R9", "can be written to")
+    complexes = Constant(np.zeros(2, np.complex64))
+    refused(module([], [], complexes), "R9", "complex64")
+
+
+def test_ten_thousand_bindings():
+    builder = BlockBuilder(HERE)
+    x = Var("x", VECTOR)
+    y = x
+    for _ in range(10_000):
+        y = builder.emit(Negative(), y)
+    chain = Module({"main": Function((x,), builder.finish(y), VECTOR)})
+    verify(chain)
+    check_origins_kept(chain, chain)
+
+
+# --- origins across a pass ----------------------------------------------------------------------
+
+
+def origins_module(*steps, params=("x",)):
+    """A module from (name, operator, argument names) steps; each step's origin is its name."""
+    known = {name: Var(name, VECTOR) for name in params}
+    inputs = tuple(known.values())
+    builder = BlockBuilder()
+    for name, value, *arguments in steps:
+        atoms = [known[item] if isinstance(item, str) else item for item in arguments]
+        known[name] = builder.emit(value, *atoms, origin=origin(*name.split("+")), name=name)
+    result = list(known.values())[-1]
+    return Module({"main": Function(inputs, builder.finish(result), result.type)})
+
+
+def test_a_lost_node_is_noticed():
+    before = origins_module(("a", Negative(), "x"), ("b", Cast("float64"), "a"))
+    after = origins_module(("b", Cast("float64"), "x"))
+    with pytest.raises(VerifyError, match="the node 'b'"):
+        check_origins_kept(before, origins_module(("a", Cast("float64"), "x")))
+    with pytest.raises(VerifyError, match="'b' was computed by b = cast"):
+        check_origins_kept(before, origins_module(("c", Cast("float64"), "x")))
+    check_origins_kept(before, after)  # negative(x) may have been x, as far as types tell
+
+
+def test_merged_origins_keep_nodes():
+    before = origins_module(("a", Cast("float64"), "x"), ("b", Cast("float16"), "a"))
+    check_origins_kept(before, origins_module(("a+b", Cast("float16"), "x")))
+    with pytest.raises(VerifyError, match="'a'"):
+        check_origins_kept(before, origins_module(("b", Cast("float16"), "x")))
+
+
+def test_an_identity_on_a_binding_hands_its_origin_on():
+    before = origins_module(("a", Cast("float16"), "x"), ("b", Negative(), "a"))
+    check_origins_kept(before, origins_module(("a+b", Cast("float16"), "x")))
+    with pytest.raises(VerifyError, match="'b'"):
+        check_origins_kept(before, origins_module(("a", Cast("float16"), "x")))
+
+
+def test_dead_nodes_may_go():
+    before = origins_module(("dead", Cast("int8"), "x"), ("a", Cast("float16"), "x"))
+    check_origins_kept(before, origins_module(("a", Cast("float16"), "x")))
+
+
+def test_constants_may_be_folded():
+    data = Constant(np.ones(2, np.float32))
+    before = origins_module(("k", Negative(), data), ("l", Cast("float16"), "k"))
+    result = Constant(np.ones(2, np.float16))
+    after = Module({"main": Function(before.main.params, Block((), result), result.type)})
+    check_origins_kept(before, after)
+
+
+def test_the_origin_of_a_constant_counts():
+    data = Constant(np.ones(2, np.float32), origin("a"))
+    before = origins_module(("a", Cast("float32"), "x"), ("b", Add(), "a", "x"), ("c", Cast("int8"),
+                                                                                 "b"))
+    after = origins_module(("b+c", Cast("int8"), data))
+    check_origins_kept(before, after)
+
+
+def test_the_branch_not_taken_may_go():
+    x = Var("x", VECTOR)
+    taken, other = (negative(x, name, origin(name)) for name in ("taken", "other"))
+    cast = Binding(Var("c", TensorType((2,), "int8")), Call(Cast("int8"), (taken.var,)),
+                   origin("cast"))
+    lost = Binding(Var("d", TensorType((2,), "int8")), Call(Cast("int8"), (other.var,)),
+                   origin("lost"))
+    choice = If(Constant(np.array(True)), Block((taken, cast), cast.var),
+                Block((other, lost), lost.var))
+    result = Binding(Var("r", cast.var.type), choice, origin("if"))
+    before = module([x], [result], result.var, result.var.type)
+    check_origins_kept(before, module([x], [taken, cast], cast.var, cast.var.type))
+    with pytest.raises(VerifyError, match="'cast'"):
+        check_origins_kept(before, module([x], [other, lost], lost.var, lost.var.type))
+
+
+def test_nodes_of_functions_that_main_calls_count():
+    p = Var("p", VECTOR)
+    inner = Binding(Var("q", TensorType((2,), "int8")), Call(Cast("int8"), (p,)), origin("inner"))
+    f = Function((p,), Block((inner,), inner.var), inner.var.type)
+    x = Var("x", VECTOR)
+    call = Binding(Var("y", inner.var.type), Call(GlobalVar("f", f.type), (x,)), HERE)
+    before = module([x], [call], call.var, call.var.type, f=f)
+    after = module([x], [Binding(call.var, Call(Cast("int8"), (x,)), HERE)], call.var,
+                   call.var.type)
+    with pytest.raises(VerifyError, match="'inner'"):
+        check_origins_kept(before, after)
+    unused = module([x], [negative(x)], x, f=f)
+    check_origins_kept(unused, module([x], [], x))
+
+
+def test_a_tuple_of_parameters_may_go():
+    x = Var("x", VECTOR)
+    pair = Binding(Var("pair", relay.TupleType((VECTOR,))), Tuple((x,)), origin("pair"))
+    check_origins_kept(module([x], [pair], pair.var, pair.var.type), module([x], [], x))
