@@ -24,12 +24,8 @@ import numpy as np
 from minitvm.codegen.cache import KernelCache
 from minitvm.codegen.jit import load_program
 from minitvm.codegen.link import export, find_linker
-from minitvm.codegen.llvm import function_to_llvm
-from minitvm.codegen.machine import emit_object
-from minitvm.codegen.program import Kernel, Program, TensorInfo
-from minitvm.codegen.scratch import add_scratch, lift_scratch
-from minitvm.errors import OptionError
-from minitvm.instruments import DumpIR, PassTimer, VerifyEach
+from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
+from minitvm.instruments import DumpIR, PassTimer
 from minitvm.origin import Origin
 from minitvm.relay.ir import Call, Function, Module, TensorType, TupleType
 from minitvm.relay.lower import canonical, line_origins, lower_function, lower_main
@@ -37,6 +33,7 @@ from minitvm.relay.memory import MemoryPlan, plan_memory
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.passes import (
     alter_op_layout,
+    canonicalize_ops,
     dead_code_elimination,
     eliminate_common_subexpr,
     fold_constant,
@@ -70,6 +67,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
         [
             infer_type,
             legalize,  # composite operators become simple ones
+            canonicalize_ops,
             simplify_inference,  # batch norm becomes a multiplication and an addition
             fold_constant,  # so that scales are constants
             fold_scale_axis,  # and move into the weights of convolutions
@@ -264,16 +262,14 @@ class _Build:
             kernels[key] = self._kernel(key, function)
         self.progress("compiling kernels", len(functions), len(functions))
         main = lower_main(self.module, plan, {key: kernel.name for key, kernel in kernels.items()})
-        parts = [*kernels.values(), *(self._finish_kernel(f, {}) for f in main.copy_kernels)]
-        func = add_scratch(main.func, {kernel.name: kernel.func for kernel in parts})
-        if self.dump is not None:
-            (self.dump / "main.tir").write_text(print_func(func), encoding="utf-8")
-        program = Program(
-            name=name, main=func, kernels=tuple(parts), weights=main.weights,
-            workspace_bytes=int(func.params[-1].extents()[0]),
-            inputs=_infos(self.module.main), outputs=_output_infos(self.module.main),
-            target=self.target, metadata={"opt_level": PassContext.current().opt_level},
+        copies = [self._to_object(lower_tir(func), {}) for func in main.copy_kernels]
+        program = make_program(
+            name, main.func, [*kernels.values(), *copies], main.weights,
+            _inputs(self.module.main), _outputs(self.module.main), self.target,
+            {"opt_level": PassContext.current().opt_level},
         )
+        if self.dump is not None:
+            (self.dump / "main.tir").write_text(print_func(program.main), encoding="utf-8")
         return CompiledModule(program, self.module, plan, self.timer, tuple(remarks), self.cache_hits)
 
     def _kernel(self, name: str, function: Function) -> Kernel:
@@ -293,17 +289,14 @@ class _Build:
         else:
             with _more_instruments(DumpIR(self.dump / "kernels" / symbol, print_func)):
                 func = lower_tir(func)
-        kernel = self._finish_kernel(func, origins)
+        kernel = self._to_object(func, origins)
         if self.cache is not None:
             self.cache.put(digest, kernel.text, kernel.object)
         return kernel
 
-    def _finish_kernel(self, func: tir.PrimFunc, origins: Mapping[str, Origin]) -> Kernel:
-        """From machine tir to object code."""
-        func = lift_scratch(func)
+    def _to_object(self, func: tir.PrimFunc, origins: Mapping[str, Origin]) -> Kernel:
         with self.timer.measure("LLVM"):
-            data = emit_object(function_to_llvm(func, self.target), self.target)
-        return Kernel(func.name, func, print_func(func), data, origins)
+            return compile_kernel(func, self.target, origins)
 
     def _key(self, function: Function, steps: Sequence[Any] | None) -> str:
         """What the object code depends on, minitvm's own sources and llvmlite apart."""
@@ -314,11 +307,11 @@ class _Build:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _infos(main: Function) -> tuple[TensorInfo, ...]:
+def _inputs(main: Function) -> tuple[TensorInfo, ...]:
     return tuple(_info(param.name, param.type) for param in main.params)
 
 
-def _output_infos(main: Function) -> tuple[TensorInfo, ...]:
+def _outputs(main: Function) -> tuple[TensorInfo, ...]:
     result = main.result_type
     types = result.fields if isinstance(result, TupleType) else (result,)
     names = main.attrs.get("output_names") or [f"output{index}" for index in range(len(types))]
