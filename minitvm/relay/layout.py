@@ -115,6 +115,29 @@ class Layout:
         return Layout(tuple(axis for axis in self.axes if axis.name not in names))
 
 
+def keeps_order(source: Layout, target: Layout, shape: Mapping[str, Dim]) -> bool:
+    """Whether a tensor with these logical extents lies in memory the same way in both layouts, so
+    that a reshape takes it from one to the other: no padding, and no axis of more than one element
+    passes another."""
+
+    def digits(layout: Layout) -> list[tuple[str, Dim]]:
+        places = []
+        for axis in layout.axes:
+            split = max(source.block(axis.name), target.block(axis.name))
+            if axis.block:
+                places.append((axis.name, axis.block))
+            elif layout.block(axis.name) == split:
+                places.append((axis.name, blocks_of(shape[axis.name], split)))
+            else:
+                places += [(axis.name, blocks_of(shape[axis.name], split)), (axis.name, split)]
+        return [place for place in places if place[1] != 1]
+
+    unpadded = all(
+        extent % max(source.block(name), target.block(name)) == 0 for name, extent in shape.items()
+    )
+    return unpadded and digits(source) == digits(target)
+
+
 def blocks_of(extent: Dim, block: int) -> Dim:
     """The number of blocks that hold `extent` elements."""
     return extent if block == 1 else (extent + (block - 1)) // block

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minitvm.errors import OptionError, TypeInferenceError
 from minitvm.relay.infer import operator_type
 from minitvm.relay.ir import TensorType
-from minitvm.relay.layout import Layout, pack, parse_layout, transform, unpack
+from minitvm.relay.layout import Layout, keeps_order, pack, parse_layout, transform, unpack
 from minitvm.relay.ops.layout_transform import LayoutTransform
 
 LAYOUTS = ("NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NHWC", "CHWN", "NHWC8c", "NCHW2c3h")
@@ -105,3 +105,27 @@ def test_the_operator_has_the_type_it_says(array: np.ndarray, first: str, second
     result = op.evaluate(packed)
     found = operator_type(op, (TensorType(packed.shape, "float32"),))
     assert found == TensorType(result.shape, "float32")
+
+
+@given(
+    tensors(), st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.booleans(), st.booleans()
+)
+def test_what_keeps_the_order_is_a_reshape(
+    array: np.ndarray, first: str, second: str, one_row: bool, one_column: bool
+) -> None:
+    array = array[:, :, : 1 if one_row else None, : 1 if one_column else None]
+    source, target = parse_layout(first), parse_layout(second)
+    packed, wanted = pack(in_order(array, source), source), pack(in_order(array, target), target)
+    same = packed.size == wanted.size == array.size and bool(
+        np.array_equal(packed.ravel(), wanted.ravel())
+    )
+    assert keeps_order(source, target, dict(zip("NCHW", array.shape, strict=True))) <= same
+
+
+def test_channels_of_single_pixels_keep_their_order() -> None:
+    plain, packed = parse_layout("NCHW"), parse_layout("NCHW8c")
+    extents = {"N": 2, "C": 16, "H": 1, "W": 1}
+    assert keeps_order(plain, packed, extents) and keeps_order(packed, plain, extents)
+    assert not keeps_order(packed, plain, {**extents, "W": 2})
+    assert not keeps_order(packed, plain, {**extents, "C": 15})
+    assert keeps_order(plain, parse_layout("NCHW1c"), {"N": 2, "C": 3, "H": 4, "W": 5})

@@ -33,10 +33,10 @@ from minitvm.relay.ir import (
     map_atoms,
     tensor_type,
 )
-from minitvm.relay.layout import Layout
+from minitvm.relay.layout import Layout, keeps_order
 from minitvm.relay.op import Op
 from minitvm.relay.ops.layout_transform import LayoutTransform
-from minitvm.relay.ops.transform import ExpandDims
+from minitvm.relay.ops.transform import ExpandDims, Reshape
 from minitvm.relay.passes.layout_rules import (
     Followed,
     Form,
@@ -56,31 +56,25 @@ PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pas
 
 
 def alter_op_layout(target: Target) -> Pass[Module]:
-    """The pass for a target, whose vector width is the block of channels.
+    """The pass for a target, whose vector width is the block of channels: here 8.
 
     Before:
 
-        def main(
-            x: Tensor((1, 16, 8, 8), "float32"), w: Tensor((32, 16, 3, 3), "float32"),
-        ) -> Tensor((1, 32, 6, 6), "float32"):
+        def main(x: Tensor((1, 8, 4, 4), "float32"), w: Tensor((16, 8, 3, 3), "float32")) -> Tensor((1, 16, 2, 2), "float32"):
             v0 = nn.conv2d(x, w)  #: "conv"
             v1 = nn.relu(v0)  #: "relu"
             return v1
 
-    After, for 8 lanes:
+    After:
 
-        def main(
-            x: Tensor((1, 16, 8, 8), "float32"), w: Tensor((32, 16, 3, 3), "float32"),
-        ) -> Tensor((1, 32, 6, 6), "float32"):
+        def main(x: Tensor((1, 8, 4, 4), "float32"), w: Tensor((16, 8, 3, 3), "float32")) -> Tensor((1, 16, 2, 2), "float32"):
             x_NCHW8c = layout_transform(x, src_layout="NCHW", dst_layout="NCHW8c")  #: "conv"
             w_OIHW8i8o = layout_transform(w, src_layout="OIHW", dst_layout="OIHW8i8o")  #: "conv"
-            v0 = nn.conv2d(
-                x_NCHW8c, w_OIHW8i8o, data_layout="NCHW8c", kernel_layout="OIHW8i8o",
-            )  #: "conv"
+            v0 = nn.conv2d(x_NCHW8c, w_OIHW8i8o, data_layout="NCHW8c", kernel_layout="OIHW8i8o")  #: "conv"
             v1 = nn.relu(v0)  #: "relu"
             v1_NCHW = layout_transform(v1, src_layout="NCHW8c", dst_layout="NCHW")  #: "relu"
             return v1_NCHW
-    """
+    """  # noqa: E501
 
     def run(module: Module) -> Module:
         for name, function in module.functions.items():
@@ -248,10 +242,13 @@ class _Layouts:
     def emit_transform(
         self, source: Atom, layout: Layout, form: Form, logical: Atom, origin: Origin
     ) -> Atom:
-        """A `layout_transform` of `source`; `logical` is the same value in plain form."""
+        """A `layout_transform` of `source`, or a reshape where that does the same; `logical` is the
+        same value in plain form."""
         shape: Any = tensor_type(logical).shape
         cut = shape if is_padded(layout, shape) else ()
-        op = LayoutTransform(str(layout), str(form.layout), cut)
+        op: Op = LayoutTransform(str(layout), str(form.layout), cut)
+        if keeps_order(layout, form.layout, dict(zip(form.layout.logical, shape, strict=True))):
+            op = Reshape(newshape=form.layout.pack_shape(shape))
         stem = "" if isinstance(source, Constant) else f"{getattr(logical, 'name', 'v')}_"
         return self.builder.emit(op, source, origin=origin, name=f"{stem}{form.layout}")
 

@@ -1,0 +1,361 @@
+"""AlterOpLayout: what flows packed, what is unpacked, and that results stay the same."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minitvm.relay.ops  # noqa: F401  (registers the operators)
+from minitvm.errors import LoweringError
+from minitvm.origin import origin
+from minitvm.relay.build import BlockBuilder
+from minitvm.relay.interpret import run
+from minitvm.relay.ir import (
+    Atom,
+    Call,
+    Constant,
+    Function,
+    If,
+    Module,
+    TensorType,
+    Var,
+    walk_bindings,
+)
+from minitvm.relay.op import LayoutChoice, Op, lookup
+from minitvm.relay.ops.nn import Conv2d
+from minitvm.relay.passes import fold_constant, fold_scale_axis, legalize, simplify_inference
+from minitvm.relay.passes.alter_op_layout import alter_op_layout
+from minitvm.relay.text import parse_module, print_module
+from minitvm.relay.verify import verify
+from minitvm.relay.onnx import from_onnx
+from minitvm.remarks import collect
+from minitvm.testing.relay_strategies import Case, relay_cases
+from minitvm.testing.zoo import mobilenet_v2
+
+FLOAT = "float32"
+
+
+class Lanes:
+    """A target of some vector width."""
+
+    def __init__(self, lanes: int) -> None:
+        self.count = lanes
+
+    def lanes(self, dtype: str) -> int:
+        return self.count if dtype == FLOAT else 1
+
+
+def alter(module: Module, lanes: int) -> Module:
+    result = alter_op_layout(Lanes(lanes))(module)  # type: ignore[arg-type]
+    verify(result)
+    return result
+
+
+def op(name: str, *args: Any, **attributes: Any) -> Op:
+    return lookup(name)(*args, **attributes)
+
+
+def whole(*shape: int, seed: int = 0) -> np.ndarray:
+    """Small integers held as floats."""
+    return np.random.default_rng((seed, *shape)).integers(-3, 4, shape).astype(FLOAT)
+
+
+def constant(*shape: int) -> Constant:
+    return Constant(whole(*shape))
+
+
+class Net:
+    """A graph by hand: `x` is an image, every call gets an origin of its own."""
+
+    def __init__(self, channels: int = 6, size: int = 5) -> None:
+        self.x = Var("x", TensorType((2, channels, size, size), FLOAT))
+        self.params = [self.x]
+        self.builder = BlockBuilder()
+
+    def param(self, *shape: int) -> Var:
+        var = Var(f"p{len(self.params)}", TensorType(shape, FLOAT))
+        self.params.append(var)
+        return var
+
+    def emit(self, name: str, *arguments: Atom, **attributes: Any) -> Var:
+        place = origin(f"node{len(self.builder.bindings)}")
+        return self.builder.emit(op(name, **attributes), *arguments, origin=place)
+
+    def conv(self, x: Var, filters: int, size: int = 1) -> Var:
+        weight = constant(filters, x.type.shape[1], size, size)  # type: ignore[union-attr]
+        return self.emit("nn.conv2d", x, weight, padding=size // 2)
+
+    def module(self, result: Atom) -> Module:
+        assert result.type is not None
+        body = self.builder.finish(result)
+        return Module({"main": Function(tuple(self.params), body, result.type)})
+
+
+def same_result(module: Module, lanes: int) -> Module:
+    """The altered module, after a check that it computes the same, exactly."""
+    altered = alter(module, lanes)
+    inputs = {param.name: whole(*param.type.shape) for param in module.main.params}  # type: ignore[union-attr]
+    for got, wanted in zip(run(altered, inputs), run(module, inputs), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    return altered
+
+
+def calls(module: Module, name: str) -> list[Call]:
+    return [
+        b.value
+        for b in walk_bindings(module.main.body)
+        if isinstance(b.value, Call) and isinstance(b.value.callee, Op)
+        and b.value.callee.name == name
+    ]
+
+
+def transforms(module: Module) -> int:
+    """How many transforms there are of values that are not constants."""
+    return sum(not isinstance(call.arguments[0], Constant)
+               for call in calls(module, "layout_transform"))
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+@given(
+    relay_cases(exact=True, branches=True, max_moves=12), st.sampled_from([2, 4, 8, 16])
+)
+def test_random_modules_compute_the_same(case: Case, lanes: int) -> None:
+    altered = alter(case.module, lanes)
+    for got, wanted in zip(
+        run(altered, case.inputs), run(case.module, case.inputs), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+IMAGE_OPERATORS = (
+    "nn.conv2d", "nn.max_pool2d", "nn.relu", "add", "subtract", "multiply", "maximum", "sum", "max",
+    "abs", "clip", "concatenate", "greater", "where", "nn.pad", "reshape",
+)
+
+
+@given(
+    relay_cases(exact=True, max_moves=10, operators=IMAGE_OPERATORS), st.sampled_from([2, 4, 16])
+)
+def test_random_images_compute_the_same(case: Case, lanes: int) -> None:
+    altered = alter(case.module, lanes)
+    for got, wanted in zip(
+        run(altered, case.inputs), run(case.module, case.inputs), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("channels", [3, 24, 58])
+def test_a_residual_block_stays_packed(channels: int, lanes: int) -> None:
+    net = Net(channels=3)
+    y = net.conv(net.x, channels, 3)
+    z = net.emit("nn.relu", net.emit("add", y, constant(channels, 1, 1)))
+    weight = constant(channels, 1, 3, 3)
+    z = net.emit("nn.conv2d", z, weight, padding=1, groups=channels)
+    z = net.emit("clip", z, a_min=0.0, a_max=6.0)
+    z = net.emit("add", y, net.conv(z, channels))
+    z = net.emit("nn.max_pool2d", z, pool_size=2, strides=2)
+    altered = same_result(net.module(net.emit("nn.global_max_pool2d", z)), lanes)
+    # The input is read as it is; the output, single pixels, is unpacked.
+    assert transforms(altered) <= 1
+    assert all(call.callee.data_layout == f"NCHW{lanes}c" for call in calls(altered, "nn.conv2d")[1:])  # type: ignore[union-attr]
+
+
+def test_mobilenet_is_packed_from_the_first_to_the_last_convolution() -> None:
+    module = from_onnx(mobilenet_v2(0, image=32, width=0.5, classes=10))
+    for item in (legalize, simplify_inference, fold_constant, fold_scale_axis):
+        module = item(module)
+    assert not calls(module, "multiply")  # the batch norms are in the weights
+    altered = alter(module, 8)
+    assert transforms(altered) == 0  # single pixels at the end: a reshape
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(FLOAT)
+    got, wanted = run(altered, {"input": x})[0], run(module, {"input": x})[0]
+    assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+# --- what follows, and what does not ------------------------------------------------------------
+
+
+def test_constants_broadcast_in_every_way() -> None:
+    shapes = [(), (1,), (1, 1, 1, 1), (6, 1, 1), (1, 6, 1, 1), (5,), (5, 5), (1, 5, 5), (5, 1),
+              (6, 5, 5), (2, 6, 5, 5), (2, 1, 1, 1), (2, 1, 5, 5)]
+    for lanes in (2, 4):
+        for shape in shapes:
+            net = Net()
+            y = net.emit("multiply", constant(*shape), net.conv(net.x, 6))
+            altered = same_result(net.module(net.conv(y, 6)), lanes)
+            assert transforms(altered) == 2, shape  # in and out, none in between
+
+
+def test_variables_broadcast_in_every_way() -> None:
+    for shape in [(), (6, 1, 1), (5,), (5, 5), (1, 5, 5), (2, 1, 5, 5), (2, 6, 1, 1), (2, 6, 5, 5)]:
+        for lanes in (2, 4):
+            net = Net()
+            y = net.emit("multiply", net.conv(net.x, 6), net.param(*shape))
+            same_result(net.module(net.conv(y, 6)), lanes)
+
+
+def test_padding_lanes_stay_zero() -> None:
+    """6 channels in blocks of 4 have 2 padding lanes: what would fill them is done unpacked."""
+    for name, arguments, follows in [
+        ("exp", [], False), ("add", [Constant(np.float32(1))], False), ("sigmoid", [], False),
+        ("add", [constant(6, 1, 1)], True), ("nn.relu", [], True), ("sqrt", [], True),
+        ("multiply", [Constant(np.float32(np.inf))], False), ("negative", [], True),
+    ]:
+        for lanes, padded in ((4, True), (2, False)):
+            net = Net()
+            y = net.emit(name, net.conv(net.x, 6), *arguments)
+            altered = alter(net.module(net.conv(y, 6)), lanes)
+            assert transforms(altered) == (2 if follows or not padded else 4), (name, lanes)
+
+
+def test_a_pad_that_writes_other_than_zeros_is_done_unpacked() -> None:
+    for value, lanes, count in ((0.0, 4, 2), (2.0, 4, 4), (2.0, 2, 2)):
+        net = Net()
+        widths = ((0, 0), (0, 0), (1, 2), (0, 1))
+        y = net.emit("nn.pad", net.conv(net.x, 6), pad_width=widths, pad_value=value)
+        altered = same_result(net.module(net.conv(y, 4)), lanes)
+        assert transforms(altered) == count
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axis", [(2, 3), (-1,), 2, (0, 2), (0, 1, 2, 3), (1,), None])
+@pytest.mark.parametrize("name", ["sum", "max"])
+def test_reductions(name: str, axis: Any, keepdims: bool) -> None:
+    for lanes in (2, 4):
+        net = Net(size=4)
+        y = net.emit(name, net.conv(net.x, 6), axis=axis, keepdims=keepdims)
+        altered = same_result(net.module(net.emit("abs", y)), lanes)
+        reduced = calls(altered, name)[0].arguments[0].type
+        assert isinstance(reduced, TensorType)
+        axes = (axis,) if isinstance(axis, int) else axis or (1,)
+        assert reduced.rank == (4 if 1 in axes else 5)
+
+
+def test_a_mean_follows_once_it_is_a_sum_and_a_division() -> None:
+    net = Net(size=4)
+    y = net.emit("mean", net.conv(net.x, 6), axis=(2, 3), keepdims=True)
+    module = legalize(net.module(net.conv(y, 4)))
+    altered = same_result(module, 4)
+    assert transforms(altered) == 1  # of x; the result is single pixels
+
+
+def test_what_reorders_is_unpacked_and_packed_again() -> None:
+    for name, attributes in [
+        ("reshape", {"newshape": (2, 3, 10, 5)}), ("transpose", {"axes": (0, 1, 3, 2)}),
+        ("nn.softmax", {"axis": 1}), ("strided_slice", {"begin": (0, 1), "end": (2, 4)}),
+        ("expand_dims", {"axis": 0}), ("broadcast_to", {"shape": (2, 6, 5, 5)}),
+    ]:
+        net = Net()
+        y = net.emit(name, net.conv(net.x, 6), **attributes)
+        if name == "expand_dims":
+            y = net.emit("squeeze", y, axis=(0,))
+        altered = same_result(net.module(net.conv(y, 4)), 2)
+        assert transforms(altered) == 4, name
+
+
+def test_a_value_used_both_ways_is_unpacked_once() -> None:
+    net = Net()
+    y = net.conv(net.x, 8)
+    shapes = [net.emit("reshape", y, newshape=(-1,)) for _ in range(3)]
+    total = net.emit("add", shapes[0], net.emit("add", shapes[1], shapes[2]))
+    z = net.emit("reshape", net.conv(y, 8), newshape=(-1,))
+    altered = same_result(net.module(net.emit("add", total, z)), 8)
+    assert transforms(altered) == 3  # x once, y once, and the second convolution's result
+
+
+def test_branches_see_packed_values_and_keep_their_transforms_to_themselves() -> None:
+    for value in (True, False):
+        net = Net()
+        y = net.conv(net.x, 8)
+        blocks = []
+        for name in ("abs", "negative"):
+            inner = BlockBuilder(origin(name), parent=net.builder)
+            z = inner.emit(Conv2d(), inner.emit(op(name), y), constant(8, 8, 1, 1))
+            flat = inner.emit(op("reshape", newshape=(-1,)), y)
+            back = inner.emit(op("reshape", newshape=(2, 8, 5, 5)), flat)
+            blocks.append(inner.finish(inner.emit(op("add"), z, back)))
+        choice = net.builder.emit(If(Constant(np.array(value)), *blocks), origin=origin("if"))
+        altered = same_result(net.module(net.emit("add", choice, y)), 8)
+        assert f'data_layout="NCHW{8}c"' in print_module(altered)
+
+
+def test_a_few_channels_in_the_middle_stay_packed() -> None:
+    net = Net(channels=8)
+    gate = net.emit("nn.relu", net.conv(net.conv(net.x, 16), 2))
+    altered = same_result(net.module(net.conv(gate, 16)), 8)
+    assert transforms(altered) == 2
+
+
+def test_other_dtypes_and_scalar_targets_are_left_alone() -> None:
+    net = Net()
+    module = net.module(net.conv(net.x, 8))
+    assert alter(module, 1) is module
+    x = Var("x", TensorType((1, 8, 3, 3), "int32"))
+    builder = BlockBuilder(origin("n"))
+    y = builder.emit(Conv2d(), x, Constant(whole(8, 8, 1, 1).astype("int32")))
+    integers = Module({"main": Function((x,), builder.finish(y), y.type)})
+    assert alter_op_layout(Lanes(8))(integers) is integers  # type: ignore[arg-type]
+
+
+def test_dense_packs_its_weight_alone() -> None:
+    net = Net(size=1)
+    flat = net.emit("reshape", net.x, newshape=(2, 6))
+    altered = same_result(net.module(net.emit("nn.dense", flat, constant(10, 6))), 8)
+    (dense,) = calls(altered, "nn.dense")
+    assert dense.callee.attributes() == {"kernel_layout": "NK8n", "units": 10}  # type: ignore[union-attr]
+    assert transforms(altered) == 0
+
+
+def test_what_does_not_follow_is_a_remark() -> None:
+    net = Net()
+    y = net.emit("exp", net.conv(net.x, 6))
+    module = net.module(net.emit("nn.softmax", y))
+    with collect() as remarks:
+        alter(module, 4)
+    assert [str(item).split(",")[0] for item in remarks if item.pass_name == "AlterOpLayout"] == [
+        "AlterOpLayout: exp may turn the zeros of padded channels into something else",
+    ]
+    with collect() as remarks:
+        alter(module, 2)
+    assert "nn.softmax does not take packed arguments" in str(remarks[0])
+
+
+def test_an_operator_whose_choice_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Conv2d, types: Any, target: Any) -> LayoutChoice:
+        return LayoutChoice(self, (None, None), "NCHW8c")
+
+    monkeypatch.setattr(Conv2d, "alter_layout", wrong)
+    net = Net()
+    with pytest.raises(LoweringError, match=r"nn.conv2d, of \"node0\", does not give NCHW8c"):
+        alter(net.module(net.conv(net.x, 6)), 8)
+
+
+def test_long_chains_take_linear_time() -> None:
+    net = Net(channels=4, size=1)
+    y = net.conv(net.x, 8)
+    for _ in range(10_000):
+        y = net.emit("nn.relu", y)
+    module = net.module(y)
+    start = time.process_time()
+    altered = alter_op_layout(Lanes(8))(module)  # type: ignore[arg-type]
+    assert time.process_time() - start < 3
+    assert transforms(altered) == 0 and len(altered.main.body.bindings) < 10_010
+
+
+def test_the_example_of_the_docstring() -> None:
+    text = alter_op_layout.__doc__
+    assert text is not None
+    before, after = (
+        "\n".join(line[8:] for line in part.splitlines()).strip() + "\n"
+        for part in text.split("Before:")[1].split("After:")
+    )
+    assert print_module(alter(parse_module(before), 8)).strip() == after.strip()
+    assert print_module(parse_module(after)).strip() == after.strip()
