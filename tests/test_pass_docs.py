@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from minitvm.relay import passes as relay_passes
+from minitvm.relay.parser import parse_module
+from minitvm.relay.printer import print_module
+from minitvm.relay.verify import verify as verify_module
 from minitvm.tir import passes as tir_passes
 from minitvm.tir.text import parse_func, print_func
 from minitvm.tir.verify import verify
@@ -30,7 +34,10 @@ class Room:
     verify: Callable[[Any], None]
 
 
-ROOMS = [Room("tir", tir_passes.ALL, parse_func, print_func, verify)]
+ROOMS = [
+    Room("tir", tir_passes.ALL, parse_func, print_func, verify),
+    Room("relay", relay_passes.ALL, parse_module, print_module, verify_module),
+]
 
 
 def sections(docstring: str) -> Iterator[tuple[str, str]]:

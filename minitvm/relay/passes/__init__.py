@@ -1,5 +1,6 @@
 """The passes over relay modules, one a file. `driver.py` holds their order."""
 
+from minitvm.relay.ir import Module
 from minitvm.relay.passes.alter_op_layout import alter_op_layout
 from minitvm.relay.passes.canonicalize_ops import canonicalize_ops
 from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
@@ -11,8 +12,24 @@ from minitvm.relay.passes.infer_type import infer_type
 from minitvm.relay.passes.legalize import legalize
 from minitvm.relay.passes.simplify_expr import simplify_expr
 from minitvm.relay.passes.simplify_inference import simplify_inference
+from minitvm.transform import Pass
+
+ALL: tuple[Pass[Module], ...] = (
+    canonicalize_ops,
+    dead_code_elimination,
+    eliminate_common_subexpr,
+    fold_constant,
+    fold_scale_axis,
+    fuse_ops,
+    infer_type,
+    legalize,
+    simplify_expr,
+    simplify_inference,
+)
+"""All but `alter_op_layout`, which needs a target."""
 
 __all__ = [
+    "ALL",
     "alter_op_layout",
     "canonicalize_ops",
     "dead_code_elimination",

@@ -45,8 +45,8 @@ def eliminate_common_subexpr(module: Module) -> Module:
 
         def main(x: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
             v0 = negative(x)  #: "a", "b"
-            v2 = add(v0, v0)  #: "c"
-            return v2
+            v1 = add(v0, v0)  #: "c"
+            return v1
     """
     return rebuild_module(module, _ValueNumbering().replace)
 

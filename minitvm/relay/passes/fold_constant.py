@@ -39,15 +39,15 @@ def fold_constant(module: Module) -> Module:
     Before:
 
         def main(x: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
-            v0 = negative(const([1.0, 2.0], "float32"))  #: "a"
+            v0 = negative(const([1.0, 2.0], (2,), "float32"))  #: "a"
             v1 = add(x, v0)  #: "b"
             return v1
 
     After:
 
         def main(x: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
-            v1 = add(x, const([-1.0, -2.0], "float32"))  #: "b"
-            return v1
+            v0 = add(x, const([-1.0, -2.0], (2,), "float32"))  #: "b"
+            return v0
     """
     folded = rebuild_module(module, _fold)
     for name, function in folded.functions.items():

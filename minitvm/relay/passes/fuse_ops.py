@@ -71,14 +71,14 @@ def fuse_ops(module: Module) -> Module:
     After:
 
         def main(x: Tensor((3,), "int8"), y: Tensor((), "int8")) -> Tensor((3,), "int8"):
-            v1 = fused_add_abs(x, y)  #: "a", "b"
-            return v1
+            v0 = fused_add_abs(x, y)  #: "a", "b"
+            return v0
 
         @function(primitive=True)
         def fused_add_abs(p0: Tensor((3,), "int8"), p1: Tensor((), "int8")) -> Tensor((3,), "int8"):
-            v0 = add(p0, p1)  #: "a"
-            v1 = abs(v0)  #: "b"
-            return v1
+            v1 = add(p0, p1)  #: "a"
+            v2 = abs(v1)  #: "b"
+            return v2
     """
     context = PassContext.current()
     limit = int(context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH))

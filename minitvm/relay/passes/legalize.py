@@ -15,11 +15,17 @@ def legalize(module: Module) -> Module:
 
     Before:
 
-        def main(x: Tensor((2, 8), "float32")) -> Tensor((2, 8), "float32"):
-            v0 = hard_swish(x)  #: "act"
+        def main(x: Tensor((2, 8), "float32")) -> Tensor((2,), "float32"):
+            v0 = reduce_l2(x, axis=(1,))  #: "norm"
             return v0
 
-    After: see the operator.
+    After:
+
+        def main(x: Tensor((2, 8), "float32")) -> Tensor((2,), "float32"):
+            v0 = multiply(x, x)  #: "norm"
+            v1 = sum(v0, axis=(1,))  #: "norm"
+            v2 = sqrt(v1)  #: "norm"
+            return v2
     """
     return rebuild_module(module, _legalize_binding)
 

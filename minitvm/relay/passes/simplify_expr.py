@@ -45,8 +45,8 @@ def simplify_expr(module: Module) -> Module:
     After:
 
         def main(x: Tensor((2, 3), "float32")) -> Tensor((6,), "float32"):
-            v2 = reshape(x, newshape=(6,))  #: "b", "c"
-            return v2
+            v0 = reshape(x, newshape=(6,))  #: "b", "c"
+            return v0
     """
     simple = rebuild_module(module, _simplify)
     for name, function in simple.functions.items():

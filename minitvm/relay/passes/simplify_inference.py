@@ -29,8 +29,8 @@ def simplify_inference(module: Module) -> Module:
     After:
 
         def main(x: Tensor((1, 2), "float32")) -> Tensor((1, 2), "float32"):
-            v1 = negative(x)  #: "a"
-            return v1
+            v0 = negative(x)  #: "a"
+            return v0
     """
     return rebuild_module(module, _simplify)
 
