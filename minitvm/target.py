@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +205,7 @@ def _positive(options: dict[str, str], name: str, default: int) -> int:
 # --- the host -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def _host_target() -> Target:
     return Target("llvm")
 
@@ -224,12 +224,12 @@ def _host_cpu() -> str:
     return str(_llvm().get_host_cpu_name())
 
 
-@lru_cache(maxsize=None)
+@cache
 def _host_features() -> dict[str, bool]:
     return {str(name): bool(has) for name, has in _llvm().get_host_cpu_features().items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _host_options() -> dict[str, str]:
     """The CPU that LLVM names, less what this machine lacks of it, plus what it has beyond it."""
     features = _host_features()
@@ -272,7 +272,7 @@ llvm.Target.from_triple(sys.argv[1]).create_target_machine(cpu="help")
 """
 
 
-@lru_cache(maxsize=None)
+@cache
 def _known_names(triple: str) -> tuple[frozenset[str], frozenset[str]]:
     """Every CPU and every feature of an architecture.
 
@@ -298,7 +298,7 @@ def target_machine(triple: str, cpu: str, features: str, level: int = 3) -> Any:
     return machine
 
 
-@lru_cache(maxsize=None)
+@cache
 def _vector_bits(triple: str, cpu: str, features: str) -> int:
     if not triple.startswith(("x86_64", "amd64")):
         return 128
@@ -314,7 +314,7 @@ def _vector_bits(triple: str, cpu: str, features: str) -> int:
     return 512 if "zmm" in assembly else 256 if "ymm" in assembly else 128
 
 
-@lru_cache(maxsize=None)
+@cache
 def _implied_features(triple: str, cpu: str, features: str,
                       asked: tuple[str, ...]) -> frozenset[str]:
     """Those of `asked` that are already on for this CPU with these features.

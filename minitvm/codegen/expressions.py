@@ -4,9 +4,8 @@ Values are computed in their own dtype, where integers wrap. Indices are compute
 they can't overflow (`nsw`), which is what lets LLVM turn them into pointer increments; a loop
 variable therefore exists in 64 bits, and is cut down where it is used as data.
 
-What may be read only under a condition (`if_then_else`, `and`, `or`) becomes a branch for a scalar
-condition. For a vector of conditions there is no branch: the lanes not wanted are masked, so that
-their addresses are never touched.
+What may be read only under a condition (`if_then_else`, `and`, `or`) becomes a branch, or a select
+where it reads no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from minitvm import dtypes
 from minitvm.codegen import arithmetic
 from minitvm.codegen.arithmetic import is_literal
 from minitvm.codegen.math import intrinsic
-from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat, suffix
+from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat
 from minitvm.errors import CodegenError
 from minitvm.tir import ir
 
@@ -36,10 +35,6 @@ class Scope:
     wide: dict[ir.Var, str] = field(default_factory=dict)
     """Scalars in 64 bits."""
     pointers: dict[ir.Buffer, str] = field(default_factory=dict)
-    mask: tuple[str, int] | None = None
-    """Which lanes may touch memory, as a vector of i1 and its length; None: all."""
-    spare: str = ""
-    """Stack memory that masked lanes read instead."""
 
 
 def value(scope: Scope, expr: ir.Expr) -> str:
@@ -69,10 +64,8 @@ def value(scope: Scope, expr: ir.Expr) -> str:
         case ir.Call(name, arguments, dtype):
             given = [value(scope, argument) for argument in arguments]
             return intrinsic(f, name, dtype, given, arguments[0].dtype)
-        case ir.And(a, b):
-            return _lazy(scope, expr.dtype, a, b, _false(b))
-        case ir.Or(a, b):
-            return _lazy(scope, expr.dtype, a, _true(b), b)
+        case ir.And(a, b) | ir.Or(a, b):
+            return _connective(scope, expr, a, b)
         case ir.Not(a):
             kind = llvm_type(expr.dtype)
             return f.pure(f"xor {kind} {value(scope, a)}, {constant(True, expr.dtype)}")
@@ -86,12 +79,15 @@ def value(scope: Scope, expr: ir.Expr) -> str:
     )
 
 
-def _true(like: ir.Expr) -> ir.Expr:
-    return ir.convert(True, like.dtype)
-
-
-def _false(like: ir.Expr) -> ir.Expr:
-    return ir.convert(False, like.dtype)
+def _connective(scope: Scope, expr: ir.And | ir.Or, a: ir.Expr, b: ir.Expr) -> str:
+    """Of scalars the right side is lazy; of vectors both are evaluated, which tir makes sure of."""
+    is_and = isinstance(expr, ir.And)
+    if dtypes.lanes(expr.dtype) > 1:
+        left, right = value(scope, a), value(scope, b)
+        word = "and" if is_and else "or"
+        return scope.f.pure(f"{word} {llvm_type(expr.dtype)} {left}, {right}")
+    known = ir.Const(not is_and, "bool")
+    return _lazy(scope, "bool", a, b, known) if is_and else _lazy(scope, "bool", a, known, b)
 
 
 def _constants(a: ir.Expr, b: ir.Expr) -> str:
@@ -154,13 +150,10 @@ def _lazy(scope: Scope, dtype: str, condition: ir.Expr, yes: ir.Expr, no: ir.Exp
         return _select(scope, dtype, condition, flag, value(scope, yes), value(scope, no))
     if dtypes.lanes(condition.dtype) == 1:
         return _branch(scope, dtype, flag, yes, no)
-    kind = llvm_type(condition.dtype)
-    every = constant(True, condition.dtype)
-    count = dtypes.lanes(condition.dtype)
-    when_true = _masked(scope, flag, count, yes)
-    inverse = scope.f.pure(f"xor {kind} {flag}, {every}")
-    when_false = _masked(scope, inverse, count, no)
-    return _select(scope, dtype, condition, flag, when_true, when_false)
+    raise CodegenError(
+        f"a value that reads memory stands under a condition of dtype {condition.dtype}; machine "
+        "tir has scalar conditions there"
+    )
 
 
 def _reads_nothing(expr: ir.Expr) -> bool:
@@ -181,19 +174,6 @@ def _branch(scope: Scope, dtype: str, flag: str, yes: ir.Expr, no: ir.Expr) -> s
         f.branch(join)
     f.start(join)
     return f.emit(f"phi {llvm_type(dtype)} {', '.join(results)}")
-
-
-def _masked(scope: Scope, flag: str, count: int, side: ir.Expr) -> str:
-    """The value of `side`, in which only the lanes of `flag` touch memory."""
-    outer = scope.mask
-    if outer is not None and outer[1] != count:
-        raise CodegenError(f"vector conditions of {outer[1]} and {count} lanes are nested")
-    if outer is not None:
-        flag = scope.f.pure(f"and <{count} x i1> {outer[0]}, {flag}")
-    scope.mask = flag, count
-    result = value(scope, side)
-    scope.mask = outer
-    return result
 
 
 # --- indices ------------------------------------------------------------------------------------
@@ -319,22 +299,10 @@ def _load(scope: Scope, buffer: ir.Buffer, index: ir.Expr) -> str:
 
 
 def _load_scalar(scope: Scope, buffer: ir.Buffer, address: str) -> str:
-    """Under a mask, reads only where some lane wants it."""
     f = scope.f
-    if scope.mask is not None:
-        flag, count = scope.mask
-        name = f"llvm.vector.reduce.or.v{count}i1"
-        wanted = f.call(name, "bool", [(dtypes.vector("bool", count), flag)])
-        address = f.pure(f"select i1 {wanted}, ptr {address}, ptr {_spare(scope)}")
     loaded = f.emit(f"load {memory_type(buffer.dtype)}, ptr {address}, "
                     f"align {alignment(buffer.dtype)}")
     return _from_memory(f, buffer.dtype, loaded)
-
-
-def _spare(scope: Scope) -> str:
-    if not scope.spare:
-        scope.spare = scope.f.allocate("i64", 1, 8, zero=True)
-    return scope.spare
 
 
 def _from_memory(f: FunctionText, dtype: str, loaded: str) -> str:
@@ -346,18 +314,7 @@ def _from_memory(f: FunctionText, dtype: str, loaded: str) -> str:
 
 def _load_contiguous(scope: Scope, dtype: str, address: str) -> str:
     f, kind, align = scope.f, memory_type(dtype), alignment(dtype)
-    if scope.mask is None:
-        return _from_memory(f, dtype, f.emit(f"load {kind}, ptr {address}, align {align}"))
-    flag, count = scope.mask
-    if count != dtypes.lanes(dtype):
-        raise CodegenError(f"a load of {dtype} stands under a vector condition of {count} lanes")
-    byte = dtypes.vector("uint8", count)
-    shown = byte if dtypes.is_bool(dtype) else dtype
-    name = f"llvm.masked.load.{suffix(shown)}.p0"
-    callee = f.module.declare(name, kind, ("ptr", "i32", f"<{count} x i1>", kind))
-    loaded = f.emit(f"call {kind} {callee}(ptr {address}, i32 {align}, <{count} x i1> {flag}, "
-                    f"{kind} zeroinitializer)")
-    return _from_memory(f, dtype, loaded)
+    return _from_memory(f, dtype, f.emit(f"load {kind}, ptr {address}, align {align}"))
 
 
 def _gather(scope: Scope, buffer: ir.Buffer, index: ir.Expr, dtype: str) -> str:
@@ -365,9 +322,6 @@ def _gather(scope: Scope, buffer: ir.Buffer, index: ir.Expr, dtype: str) -> str:
     kind, scalar = memory_type(dtype), memory_type(buffer.dtype)
     result = "poison"
     for lane, address in enumerate(lane_addresses(scope, buffer, index)):
-        if scope.mask is not None:
-            wanted = f.pure(f"extractelement <{scope.mask[1]} x i1> {scope.mask[0]}, i64 {lane}")
-            address = f.pure(f"select i1 {wanted}, ptr {address}, ptr {_spare(scope)}")
         loaded = f.emit(f"load {scalar}, ptr {address}, align {alignment(buffer.dtype)}")
         result = f.emit(f"insertelement {kind} {result}, {scalar} {loaded}, i64 {lane}")
     return _from_memory(f, dtype, result)

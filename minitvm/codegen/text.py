@@ -106,7 +106,7 @@ class ModuleText:
 
     def __str__(self) -> str:
         machine = (f'"target-cpu"="{self.target.cpu}" '
-                   f'"target-features"="{self.target.features}" "no-trapping-math"="true"')
+                   f'"target-features"="{self.target.features}" "no-trapping-math"="true" "frame-pointer"="none"')
         parts = [f'target triple = "{self.target.triple}"', *self.functions,
                  *self.helpers.values(), *self.declarations.values(),
                  f'attributes #0 = {{ nounwind "frame-pointer"="all" {machine} }}',
@@ -166,12 +166,10 @@ class FunctionText:
         """Ends the block by going to `label`."""
         self.effect(f"br label %{label}")
 
-    def allocate(self, memory: str, count: int, alignment: int, zero: bool = False) -> str:
+    def allocate(self, memory: str, count: int, alignment: int) -> str:
         """Stack memory, in the entry block so that it is taken once and promoted to registers."""
         result = "%" + self.name("stack")
         self.entry.append(f"  {result} = alloca [{count} x {memory}], align {alignment}")
-        if zero:
-            self.entry.append(f"  store [{count} x {memory}] zeroinitializer, ptr {result}")
         return result
 
     def call(self, function: str, dtype: str, arguments: list[tuple[str, str]],
