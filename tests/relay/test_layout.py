@@ -56,7 +56,9 @@ def test_transforms_there_and_back_and_through_a_third_layout_agree(
     np.testing.assert_array_equal(transform(direct, target, plain, back_shape), array)
 
 
-@pytest.mark.parametrize("text", ["", "N16c", "NCHW0c", "NNHW", "NCHW8c8c", "NC-HW", "nchw", "NCHW8"])
+@pytest.mark.parametrize(
+    "text", ["", "N16c", "NCHW0c", "NNHW", "NCHW8c8c", "NC-HW", "nchw", "NCHW8"]
+)
 def test_what_is_no_layout_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="is no layout"):
         parse_layout(text)

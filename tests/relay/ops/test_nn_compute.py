@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from test_nn_conv2d import convolutions
+from test_nn_pooling import pools
 
 import minitvm.relay.ops  # noqa: F401  (registers the operators)
 from minitvm import te
@@ -35,8 +37,6 @@ from minitvm.relay.ops.nn import (
 from minitvm.te.lower import lower
 from minitvm.te.schedule import create_schedule
 from minitvm.tir.interpret import run
-from test_nn_conv2d import convolutions
-from test_nn_pooling import pools
 
 
 def computed(op: Op, *arrays: np.ndarray) -> np.ndarray:

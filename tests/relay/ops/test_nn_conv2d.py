@@ -26,8 +26,8 @@ def onnx_reference(op_type: str, inputs: list[np.ndarray], opset: int = 17, **at
     names = [f"i{position}" for position in range(len(inputs))]
     node = helper.make_node(op_type, names, ["o"], **attrs)
     infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in zip(names, inputs, strict=True)
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in zip(names, inputs, strict=True)
     ]
     output = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "g", infos, [output])

@@ -1,4 +1,4 @@
-"""Products, normalisation, activations, padding and softmax: against numpy and the ONNX reference."""
+"""Products, normalisation, activations, padding, softmax: against numpy and ONNX's reference."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_nn_conv2d import Lanes, integers, onnx_reference
 
 import minitvm.relay.ops  # noqa: F401  (registers the operators)
 from minitvm.errors import TypeInferenceError
@@ -34,7 +35,6 @@ from minitvm.relay.ops.nn import (
     Softmax,
 )
 from minitvm.relay.passes.legalize import legalize
-from test_nn_conv2d import Lanes, integers, onnx_reference
 
 
 def evaluate(op: Op, *arrays: np.ndarray) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from test_nn_conv2d import integers, onnx_reference
 
 import minitvm.relay.ops  # noqa: F401  (registers the operators)
 from minitvm.errors import TypeInferenceError
@@ -15,7 +16,6 @@ from minitvm.relay.infer import operator_type
 from minitvm.relay.ir import TensorType
 from minitvm.relay.layout import pack, parse_layout, unpack
 from minitvm.relay.ops.nn import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
-from test_nn_conv2d import integers, onnx_reference
 
 Pool = MaxPool2d | AvgPool2d
 
