@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from minitvm.errors import OptionError
 from minitvm.origin import Origin, merge_all
 from minitvm.relay.build import BlockBuilder, rebuild_function
 from minitvm.relay.infer import atom_type
@@ -81,7 +82,9 @@ def fuse_ops(module: Module) -> Module:
             return v2
     """
     context = PassContext.current()
-    limit = int(context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH))
+    limit = context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH)
+    if not isinstance(limit, int) or limit < 1:
+        raise OptionError(f"relay.fuse_max_depth is {limit!r}; it takes a positive integer")
     return fuse(module, context.opt_level, limit)
 
 

@@ -204,6 +204,8 @@ class Partition:
                     return None
                 found[user] = None
                 waiting.append(user)
+                if len(found) > self.limit:
+                    break
         return list(found)
 
     def _merge(self, leaders: set[int], into: int) -> None:

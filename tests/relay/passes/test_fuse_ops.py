@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from random_graphs import assert_same, emitter, main, modules, op
 
 from minitvm import remarks
+from minitvm.errors import OptionError
 from minitvm.origin import origin
+from minitvm.relay.build import BlockBuilder
 from minitvm.relay.ir import (
     Binding,
     Block,
@@ -325,6 +327,47 @@ def test_limit_is_kept_and_remarked():
     assert found and all(r.pass_name == "FuseOps" and "more than 4" in r.reason for r in found)
 
 
+@pytest.mark.parametrize("limit", [0, -1, "64", None, 2.0])
+def test_a_limit_that_is_no_positive_integer_is_refused(limit):
+    module = main([image()], conv_bias_clip)
+    with (
+        PassContext(config={"relay.fuse_max_depth": limit}),
+        pytest.raises(OptionError, match="positive integer"),
+    ):
+        fuse_ops(module)
+
+
+def test_bodies_of_closures_are_fused():
+    def build(b, x):
+        e = emitter(b)
+        y = e(op("abs"), x)
+        inner, param = BlockBuilder(parent=b), image("p")
+        i = emitter(inner)
+        body = inner.finish(i(op("negative"), i(op("add"), param, y)))
+        closure = e(Function((param,), body, IMAGE))
+        return e(Call(closure, (x,)))
+
+    module = main([image()], build)
+    after = fuse(module, 3)
+    verify(after)
+    assert_same(module, after)
+    closure = next(b.value for b in after.main.body.bindings if isinstance(b.value, Function))
+    assert [b.value.callee.name for b in closure.body.bindings] == ["fused_add_negative"]
+
+
+def test_other_functions_of_the_module_are_fused_and_kernels_are_not():
+    inner = main([image("p")], conv_bias_clip).main
+    y = Var("y", IMAGE)
+    x = image()
+    call = Binding(y, Call(GlobalVar("block", inner.type), (x,)), origin("call"))
+    module = Module({"main": Function((x,), Block((call,), y), IMAGE), "block": inner})
+    after = fuse(module, 3)
+    verify(after)
+    assert_same(module, after)
+    assert set(after.functions) == {"main", "block", "fused_nn_conv2d_add_clip"}
+    assert after.main is module.main
+
+
 # --- properties ---------------------------------------------------------------------------------
 
 
@@ -408,12 +451,13 @@ def greatest_pattern(nodes, start, end):
     return worst
 
 
-@pytest.mark.parametrize("shape", ["chain", "shared", "long skips"])
+@pytest.mark.parametrize("shape", ["chain", "shared", "long skips", "hub"])
 def test_ten_thousand_operators_take_seconds(shape):
     x = image()
     bindings, last, first = [], x, x
     for i in range(10_000):
-        other = {"chain": last, "shared": x, "long skips": first}[shape]
+        hub = bindings[5000].var if i > 5000 else last
+        other = {"chain": last, "shared": x, "long skips": first, "hub": hub}[shape]
         var = Var(f"v{i}", IMAGE)
         bindings.append(Binding(var, Call(op("add"), (last, other)), origin(f"n{i}")))
         last, first = var, bindings[len(bindings) // 2].var
