@@ -41,7 +41,7 @@ class Interval(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether both bounds are finite."""
-        return -LIMIT < self.low and self.high < LIMIT
+        return self.low > -LIMIT and self.high < LIMIT
 
     @property
     def is_point(self) -> bool:

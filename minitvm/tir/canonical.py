@@ -30,6 +30,8 @@ from minitvm.tir.ir import Binary, Const, Expr, Var
 
 INDEX_DTYPES = ("int32", "int64")
 """The dtypes of index arithmetic; others are data, and wrap."""
+MOST_EXPANSIONS = 3
+"""So many symbolic bounds are put in for variables, one inside the other."""
 MOST_PRODUCT_TERMS = 8
 """A product of sums is multiplied out while it has no more terms than this."""
 
@@ -92,7 +94,7 @@ class Sums:
         self._source_sums: dict[int, Sum] = {}
         self._factors: dict[Atom, tuple[Atom, ...]] = {}
         self._products: dict[tuple[int, ...], Atom] = {}
-        self._expanding = False
+        self._depth = 0
 
     def forget(self) -> None:
         """Drops the intervals kept of atoms: the facts have changed."""
@@ -142,18 +144,13 @@ class Sums:
         if not b.terms:
             return Sum(a.terms, a.constant + factor * b.constant, a.dtype)
         terms = dict(a.terms)
-        has_splits = False
         for atom, coefficient in b.terms.items():
             total = terms.get(atom, 0) + factor * coefficient
             if total:
                 terms[atom] = total
-                has_splits = has_splits or atom.divisor != 1 or atom.modulus != 0
             else:
                 terms.pop(atom, None)
-        result = Sum(terms, a.constant + factor * b.constant, a.dtype)
-        if len(terms) > 1 and (has_splits or any(atom.is_split for atom in a.terms)):
-            return self._cancel(result)
-        return result
+        return self.cancel(Sum(terms, a.constant + factor * b.constant, a.dtype))
 
     def scale(self, a: Sum, factor: int) -> Sum:
         """factor * a."""
@@ -297,18 +294,19 @@ class Sums:
             self._splits[key] = self._atoms[expr] = atom
         return Sum({atom: 1}, 0, source.dtype)
 
-    def _cancel(self, a: Sum) -> Sum:
+    def cancel(self, a: Sum) -> Sum:
         """Joins terms that are parts of one source: 4 * (i // 4) + i % 4 is i."""
-        groups: dict[int, list[Atom]] = {}
-        for atom in a.terms:
-            groups.setdefault(id(atom.source), []).append(atom)
-        for atoms in groups.values():
-            if len(atoms) > 1:
-                for atom in atoms:
-                    for other in atoms:
-                        joined = self._join(atom, a.terms[atom], other, a.terms[other])
-                        if joined is not None:
-                            return self._replace(a, atom, other, joined)
+        split = [atom for atom in a.terms if atom.divisor != 1 or atom.modulus != 0]
+        if not split or len(a.terms) == 1:
+            return a
+        for atom in split:
+            source = atom.source
+            for other in a.terms:
+                if other.source is source and other is not atom:
+                    joined = (self._join(atom, a.terms[atom], other, a.terms[other])
+                              or self._join(other, a.terms[other], atom, a.terms[atom]))
+                    if joined is not None:
+                        return self._replace(a, atom, other, joined)
         return a
 
     def _join(self, low: Atom, coefficient: int, high: Atom, other: int) -> Sum | None:
@@ -320,24 +318,25 @@ class Sums:
         if ratio == low.modulus and other == coefficient * ratio:
             whole = self._split(source, low.divisor, low.modulus * high.modulus)
             return self.scale(whole, coefficient)
-        if ratio > 1 and other == -coefficient * ratio:
-            if low.modulus == high.modulus * ratio:
-                return self.scale(self._split(source, low.divisor, ratio), coefficient)
-        elif ratio == 1 and other == -coefficient and high.modulus:
-            if low.modulus % high.modulus == 0:
-                part = self._split(source, low.divisor * high.modulus,
-                                   low.modulus // high.modulus)
-                return self.scale(part, coefficient * high.modulus)
+        if other != -coefficient * ratio:
+            return None
+        if ratio > 1 and low.modulus == high.modulus * ratio:  # both 0, for no modulus, included
+            return self.scale(self._split(source, low.divisor, ratio), coefficient)
+        if ratio == 1 and high.modulus and low.modulus % high.modulus == 0:
+            part = self._split(source, low.divisor * high.modulus, low.modulus // high.modulus)
+            return self.scale(part, coefficient * high.modulus)
         return None
 
     def _replace(self, a: Sum, atom: Atom, other: Atom, joined: Sum) -> Sum:
-        place = Sum({}, a.constant, a.dtype)
+        """`a` with two terms joined, where the first of them was."""
+        result = Sum({}, a.constant, a.dtype)
         for term, coefficient in a.terms.items():
-            if term is atom:
-                place = self.add(place, joined)
-            elif term is not other:
-                place = self.add(place, Sum({term: coefficient}, 0, a.dtype))
-        return place
+            if term is atom or term is other:
+                result = self.add(result, joined)
+                joined = Sum({}, 0, a.dtype)
+            else:
+                result = self.add(result, Sum({term: coefficient}, 0, a.dtype))
+        return result
 
     # --- what is known --------------------------------------------------------------------------
 
@@ -365,14 +364,12 @@ class Sums:
                 known = bounds.multiply(fact, Interval(scale, scale))
                 shifted = bounds.add(known, Interval(a.constant, a.constant))
                 result = bounds.intersection(shifted, result)
-        if self.limits and not self._expanding:
-            self._expanding = True
-            try:
-                for atom in a.terms:
-                    if atom in self.limits:
-                        result = bounds.intersection(self._by_limits(a, atom), result)
-            finally:
-                self._expanding = False
+        if self.limits and self._depth < MOST_EXPANSIONS:
+            self._depth += 1
+            for atom in a.terms:
+                if atom in self.limits:
+                    result = bounds.intersection(self._by_limits(a, atom), result)
+            self._depth -= 1
         return result
 
     def _by_limits(self, a: Sum, atom: Atom) -> Interval:
@@ -490,7 +487,9 @@ def render_terms(terms: dict[Atom, int], constant: int, dtype: str) -> Expr:
 
 
 def _times(expr: Expr, factor: int, dtype: str) -> Expr:
-    return expr if factor == 1 else Binary("mul", expr, Const(ir.wrap_integer(factor, dtype), dtype))
+    if factor == 1:
+        return expr
+    return Binary("mul", expr, Const(ir.wrap_integer(factor, dtype), dtype))
 
 
 def normal_key(a: Sum) -> tuple[SumKey, int]:
@@ -513,7 +512,7 @@ def is_index(expr: Expr) -> bool:
         case Var(_, dtype) | Const(_, dtype):
             return dtype in INDEX_DTYPES
         case Binary(op, a, b):
-            return op in _INDEX_OPS and is_index(a) and is_index(b)
+            return op != "div" and is_index(a) and is_index(b)
         case ir.Cast(dtype, value) if dtype == "int64":
             return value.dtype == "int32" and is_index(value)
         case ir.Select(_, a, b) | ir.Call("if_then_else", (_, a, b), _):
@@ -524,6 +523,3 @@ def is_index(expr: Expr) -> bool:
             return is_index(base) and is_index(stride)
         case _:
             return False
-
-
-_INDEX_OPS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")

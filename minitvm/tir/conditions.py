@@ -8,7 +8,7 @@ from minitvm import dtypes
 from minitvm.tir import ir
 from minitvm.tir.bounds import Interval
 from minitvm.tir.canonical import Sum, Sums, render_terms
-from minitvm.tir.ir import And, Binary, Broadcast, Call, Compare, Const, Expr, Load, Or, Read, Reduce
+from minitvm.tir.ir import And, Binary, Broadcast, Compare, Const, Expr, Or, Var
 
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 """The comparison that holds where another doesn't (for integers)."""
@@ -121,22 +121,11 @@ def parts(condition: Expr, kind: type[And] | type[Or]) -> list[Expr]:
     return found
 
 
-def is_total(expr: Expr) -> bool:
-    """Whether an expression may be evaluated anywhere: it reads nothing and divides by no variable."""
-    for node in ir.walk(expr):
-        match node:
-            case Load() | Read() | Reduce() | Call():
-                return False
-            case Binary("floordiv" | "floormod", _, divisor) if not isinstance(divisor, Const):
-                return False
-    return True
-
-
 def node_count(expr: Expr) -> int:
     """The number of nodes of an expression."""
-    count = 0
-    stack = [expr]
-    while stack:
-        count += 1
-        stack.extend(ir.children(stack.pop()))
-    return count
+    kind = type(expr)
+    if kind is Var or kind is Const:
+        return 1
+    if kind is Binary or kind is Compare:
+        return 1 + node_count(expr.a) + node_count(expr.b)  # type: ignore[attr-defined]
+    return 1 + sum(map(node_count, ir.children(expr)))

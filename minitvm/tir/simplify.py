@@ -17,18 +17,18 @@ from, and is returned as the same object where nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import is_
 
 from minitvm import dtypes
 from minitvm.tir import bounds, ir, lanes, rules
 from minitvm.tir.bounds import Interval, Modular
-from minitvm.tir.canonical import INDEX_DTYPES, Sum, Sums
+from minitvm.tir.canonical import INDEX_DTYPES, Atom, Sum, Sums
 from minitvm.tir.conditions import (
     NEGATED,
     boolean,
     decide,
-    is_total,
+    less_than_zero,
     node_count,
     parts,
     render_compare,
@@ -222,17 +222,43 @@ class Analyzer:
         return self._sum(simple)
 
     def _arithmetic(self, expr: Binary) -> Sum | None:
-        op, sums = expr.op, self.sums
-        if op not in _ARITHMETIC:
-            return None
-        a, b = self._sum(expr.a), self._sum(expr.b)
-        match op:
-            case "add":
-                return sums.add(a, b)
-            case "sub":
-                return sums.add(a, b, -1)
-            case "mul":
-                return sums.multiply(a, b)
+        op = expr.op
+        if op == "add" or op == "sub":
+            return self._linear(expr)
+        if op == "mul":
+            return self.sums.multiply(self._sum(expr.a), self._sum(expr.b))
+        if op == "floordiv" or op == "floormod":
+            return self._divided(op, self._sum(expr.a), self._sum(expr.b))
+        return None
+
+    def _linear(self, expr: Binary) -> Sum:
+        terms: dict[Atom, int] = {}
+        constant = self._accumulate(expr, 1, terms)
+        if 0 in terms.values():
+            terms = {atom: coefficient for atom, coefficient in terms.items() if coefficient}
+        return self.sums.cancel(Sum(terms, constant, expr.dtype))
+
+    def _accumulate(self, expr: Expr, factor: int, terms: dict[Atom, int]) -> int:
+        """Adds the terms of factor * expr to `terms`; returns the constant."""
+        kind = type(expr)
+        if kind is Binary:
+            op, a, b = expr.op, expr.a, expr.b  # type: ignore[attr-defined]
+            if op == "add":
+                return self._accumulate(a, factor, terms) + self._accumulate(b, factor, terms)
+            if op == "sub":
+                return self._accumulate(a, factor, terms) + self._accumulate(b, -factor, terms)
+            if op == "mul" and type(b) is Const:
+                return self._accumulate(a, factor * int(b.value), terms)
+        elif kind is Const:
+            return factor * int(expr.value)  # type: ignore[attr-defined]
+        found = self._sum(expr)
+        for atom, coefficient in found.terms.items():
+            terms[atom] = terms.get(atom, 0) + factor * coefficient
+        return factor * found.constant
+
+    def _divided(self, op: str, a: Sum, b: Sum) -> Sum | None:
+        """a // b or a % b, where b is a constant and a does not wrap."""
+        sums = self.sums
         if b.terms or b.constant == 0 or sums.may_wrap(a):
             return None
         if b.constant > 0:
@@ -293,8 +319,7 @@ class Analyzer:
     def _simplify(self, expr: Expr) -> Expr:
         if isinstance(expr, Binary) and expr.op in _ARITHMETIC:
             if expr.dtype in INDEX_DTYPES:
-                simple = self.sums.render(self._sum(expr))
-                return simple if self._fits(simple, expr) else self._operands(expr)
+                return self._smaller(self.sums.render(self._sum(expr)), expr)
             if dtypes.element(expr.dtype) in INDEX_DTYPES:
                 return self._vector(expr)
         return self._opaque(expr)
@@ -310,6 +335,13 @@ class Analyzer:
         if found is None and operands != expr:
             return self.simplify(operands)  # what they are now may be evenly spaced
         return self._rules(self._decided(operands))
+
+    def _smaller(self, canonical: Expr, expr: Expr) -> Expr:
+        """The canonical form, unless `expr` with simplified operands is smaller."""
+        if self._fits(canonical, expr):
+            return canonical
+        simple = self._operands(expr)
+        return simple if node_count(simple) < node_count(canonical) else canonical
 
     def _fits(self, simple: Expr, expr: Expr) -> bool:
         return simple == expr or node_count(simple) <= node_count(expr)
@@ -383,11 +415,14 @@ class Analyzer:
         if difference is not None:
             return self.sums.interval(difference)
         if dtypes.element(a.dtype) in INDEX_DTYPES and dtypes.lanes(a.dtype) > 1:
-            left, right = self._lanes(a), self._lanes(b)
+            left, right = self._exact_lanes(a), self._exact_lanes(b)
             if left is not None and right is not None:
-                if not lanes.may_wrap(self.sums, left) and not lanes.may_wrap(self.sums, right):
-                    return lanes.interval(self.sums, lanes.add(self.sums, left, right, -1))
+                return lanes.interval(self.sums, lanes.add(self.sums, left, right, -1))
         return bounds.subtract(self.interval(a), self.interval(b))
+
+    def _exact_lanes(self, expr: Expr) -> Lanes | None:
+        found = self._lanes(expr)
+        return None if found is None or lanes.may_wrap(self.sums, found) else found
 
     def _cast(self, expr: Cast) -> Expr:
         match expr.value:
@@ -459,44 +494,49 @@ class Analyzer:
     def _connective(self, expr: And | Or) -> Expr:
         """Each part is simplified where those before it hold (for Or: don't)."""
         kind: type[And] | type[Or] = type(expr)
+        absorbing = kind is Or
         operands = parts(expr, kind)
         kept: list[Expr] = []
-        absorbing = kind is Or
-        for part in operands:
-            simple = self._given(kept, absorbing, part)
-            truth = truth_of(simple)
-            if truth is absorbing:
-                return boolean(absorbing, expr.dtype)
-            if truth is None:
-                kept.append(part if simple == part else simple)
+        with ExitStack() as facts:
+            for part in operands:
+                simple = self.simplify(part)
+                truth = truth_of(simple)
+                if truth is absorbing:
+                    return boolean(absorbing, expr.dtype)
+                if truth is None:
+                    kept.append(simple)
+                    if part is not operands[-1]:
+                        facts.enter_context(self.constraint(Not(simple) if absorbing else simple))
         kept = self._without_implied(kept, absorbing)
-        if len(kept) == len(operands) and all(map(is_, kept, operands)):
-            return expr
         if not kept:
             return boolean(not absorbing, expr.dtype)
+        if len(kept) == len(operands) and all(map(is_, kept, operands)):
+            return self._rules(expr)
         result = kept[0]
         for part in kept[1:]:
             result = kind(result, part)
-        return result
-
-    def _given(self, others: list[Expr], absorbing: bool, part: Expr) -> Expr:
-        """`part` simplified where all of `others` are not `absorbing`."""
-        if not others:
-            return self.simplify(part)
-        condition = others[-1]
-        with self.constraint(Not(condition) if absorbing else condition):
-            return self._given(others[:-1], absorbing, part)
+        return self._rules(result)
 
     def _without_implied(self, operands: list[Expr], absorbing: bool) -> list[Expr]:
-        """Without those that follow from later ones, which can be evaluated in any case."""
+        """Without comparisons that a later one makes superfluous: x < 9 and x < 5 is x < 5."""
         kept = list(operands)
-        for part in operands[:-1]:
-            later = kept[kept.index(part) + 1:]
-            if later and all(is_total(other) for other in later):
-                if truth_of(self._given(later, absorbing, part)) is (not absorbing):
-                    kept.remove(part)
+        last = [self._negative_sum(part) for part in operands]
+        for place, weak in enumerate(last):
+            if weak is not None:
+                for strong in last[place + 1:]:
+                    if strong is not None and strong.terms == weak.terms and (
+                        (strong.constant >= weak.constant) is not absorbing
+                    ):
+                        kept.remove(operands[place])
+                        break
         return kept
 
+    def _negative_sum(self, condition: Expr) -> Sum | None:
+        """The sum that is negative where an order of indices holds."""
+        if not isinstance(condition, Compare) or condition.op in ("eq", "ne"):
+            return None
+        difference = self.difference(condition.a, condition.b)
+        return difference and less_than_zero(self.sums, condition.op, difference)
 
 
 def _range_of(dtype: str) -> Interval:
