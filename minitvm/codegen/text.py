@@ -105,8 +105,8 @@ class ModuleText:
         return "@" + name
 
     def __str__(self) -> str:
-        machine = (f'"target-cpu"="{self.target.cpu}" '
-                   f'"target-features"="{self.target.features}" "no-trapping-math"="true" "frame-pointer"="none"')
+        machine = (f'"target-cpu"="{self.target.cpu}" "target-features"="{self.target.features}" '
+                   '"no-trapping-math"="true" "frame-pointer"="none"')
         parts = [f'target triple = "{self.target.triple}"', *self.functions,
                  *self.helpers.values(), *self.declarations.values(),
                  f'attributes #0 = {{ nounwind "frame-pointer"="all" {machine} }}',

@@ -8,7 +8,6 @@ from differential import HERE, HOST, TARGETS, check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitvm.codegen.jit import build_kernel
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
 from minitvm.codegen.scratch import lift_scratch

@@ -1,0 +1,185 @@
+"""Shared libraries: what they export and need, that they run from C, that failures leave nothing."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from toy import SIZE, WEIGHTS, toy_input, toy_program, toy_result
+
+from minitvm.codegen import link
+from minitvm.codegen.jit import load_program
+from minitvm.codegen.link import Linker, export, find_linker
+from minitvm.codegen.program import TensorInfo, make_program, program_objects
+from minitvm.codegen.weights import write_weights_object
+from minitvm.errors import CodegenError, LinkError
+from minitvm.runtime import abi, elf, load
+from minitvm.target import Target
+from minitvm.tir.text import parse_func
+
+HOST = Target.host()
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler on PATH")
+
+
+@needs_compiler
+def test_the_library_exports_the_interface_and_needs_libc_alone(tmp_path):
+    path = export(toy_program(), tmp_path / "toy.so")
+    facts = elf.read_library(path)
+    assert facts.exported == set(abi.function_names("toy.model-1"))
+    assert all(name.startswith(("libc.", "libm.")) for name in facts.needed)
+    assert facts.machine == elf.MACHINES[HOST.isa]
+    assert sorted(os.listdir(tmp_path)) == ["toy.so", "toy_model_1.h", "toy_model_1_sample.c"]
+    assert elf.is_sealed(path)
+
+
+@needs_compiler
+def test_equal_programs_give_equal_bytes_and_no_path_in_them(tmp_path):
+    first = export(toy_program(), tmp_path / "a.so").read_bytes()
+    (tmp_path / "elsewhere").mkdir()
+    second = export(toy_program(), tmp_path / "elsewhere" / "b.so").read_bytes()
+    assert first == second
+    assert str(tmp_path).encode() not in first and b".debug" not in first
+
+
+@needs_compiler
+def test_the_c_sample_builds_without_warnings_and_runs(tmp_path):
+    export(toy_program(), tmp_path / "toy.so")
+    x = toy_input()
+    x.tofile(tmp_path / "x.bin")
+    strict = ["cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*strict, "toy_model_1_sample.c", "./toy.so", "-o", "sample"],
+                   cwd=tmp_path, check=True)
+    result = subprocess.run(["./sample", "x.bin"], cwd=tmp_path, check=True, capture_output=True,
+                            text=True)
+    name, *values = result.stdout.split()
+    assert name == "y:"
+    np.testing.assert_array_equal(np.array(values, np.float32), toy_result(x)[:5])
+
+
+@needs_compiler
+def test_c_gets_error_codes(tmp_path):
+    export(toy_program(), tmp_path / "toy.so")
+    (tmp_path / "errors.c").write_text("""
+#include <stdio.h>
+#include "toy_model_1.h"
+static _Alignas(64) float x[1001], y[1000];
+static _Alignas(64) char workspace[100000];
+static int32_t run(void *in, const int64_t *shape, void *out, void *space, int32_t threads) {
+  minitvm_tensor input = {in, shape}, output = {out, NULL};
+  return toy_model_1_run(&input, &output, space, threads);
+}
+int main(void) {
+  int64_t right[] = {10, 100}, wrong[] = {100, 10};
+  if (toy_model_1_workspace_bytes() > sizeof workspace) return 1;
+  printf("%d %d %d %d %d %d %d %d %d %s|%s\\n", run(x, right, y, workspace, 1),
+         run(NULL, NULL, y, workspace, 1), run(x, NULL, NULL, workspace, 1),
+         run(x, NULL, y, NULL, 1), run(x, NULL, y, workspace, 2), run(x, wrong, y, workspace, 1),
+         run((char *)x + 1, NULL, y, workspace, 1), run(x + 1, NULL, y, workspace, 1),
+         toy_model_1_run(NULL, NULL, workspace, 1), minitvm_error_text(4), minitvm_error_text(99));
+  return 0;
+}
+""")
+    subprocess.run(["cc", "errors.c", "./toy.so", "-o", "errors"], cwd=tmp_path, check=True)
+    result = subprocess.run(["./errors"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    codes, texts = result.stdout.rsplit(" ", 1)[0], result.stdout
+    assert codes.startswith("0 1 1 1 2 4 5 0 1 ")
+    assert abi.ERROR_TEXTS[abi.ErrorCode.WRONG_SHAPE] + "|" + abi.UNKNOWN_ERROR in texts
+
+
+@needs_compiler
+def test_a_failing_linker_leaves_no_files(tmp_path):
+    broken = tmp_path / "broken-linker"
+    broken.write_text("#!/bin/sh\necho 'ld: cannot find -lm' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(LinkError, match="status 1") as caught:
+        export(toy_program(), out / "toy.so", Linker((str(broken),)))
+    assert "cannot find -lm" in str(caught.value) and "-shared" in str(caught.value)
+    assert os.listdir(out) == []
+
+
+@needs_compiler
+def test_a_linker_that_makes_something_else_is_found_out(tmp_path):
+    """One that exports everything, one that makes no library, one that needs more than libc."""
+    for body, message in (
+        ('exec cc "$@" -Wl,--version-script=/dev/null', "exported|linking"),
+        ('while [ "$1" != -o ]; do shift; done; echo hello > "$2"', "too short|not an ELF"),
+    ):
+        script = tmp_path / "linker"
+        script.write_text(f"#!/bin/sh\n{body}\n")
+        script.chmod(0o755)
+        with pytest.raises(LinkError, match=message):
+            export(toy_program(), tmp_path / "toy.so", Linker((str(script),)))
+        assert not (tmp_path / "toy.so").exists()
+
+
+def test_missing_folders_and_linkers_are_said_before_compiling(tmp_path, monkeypatch):
+    linker = Linker(("cc",))
+    with pytest.raises(LinkError, match="does not exist"):
+        export(toy_program(), tmp_path / "none" / "toy.so", linker)
+    with pytest.raises(LinkError, match="is a folder"):
+        export(toy_program(), tmp_path, linker)
+    monkeypatch.setenv(link.OVERRIDE, "no-such-linker --fast")
+    with pytest.raises(LinkError, match="MINITVM_LINKER names 'no-such-linker --fast'"):
+        find_linker(HOST)
+    monkeypatch.delenv(link.OVERRIDE)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(LinkError, match="install gcc or clang .*ziglang"):
+        find_linker(HOST)
+
+
+@pytest.mark.skipif(shutil.which("ld") is None, reason="no bare linker on PATH")
+def test_a_bare_linker_can_be_named(tmp_path, monkeypatch):
+    monkeypatch.setenv(link.OVERRIDE, "ld")
+    linker = find_linker(HOST)
+    assert not linker.is_driver
+    path = export(toy_program(), tmp_path / "toy.so")
+    x = toy_input()
+    np.testing.assert_array_equal(load(path).run({"x": x})["y"], toy_result(x))
+
+
+def test_weights_are_in_the_object_byte_for_byte(tmp_path):
+    weights = np.random.default_rng(0).integers(0, 256, 5_000_001).astype(np.uint8)
+    for target in (HOST, Target("llvm -mtriple=aarch64-linux-gnu -mcpu=generic")):
+        write_weights_object(weights, target, tmp_path / "w.o")
+        data = (tmp_path / "w.o").read_bytes()
+        section = next(s for s in elf.read_sections(data) if s.name == ".rodata.weights")
+        assert data[section.offset:section.offset + section.size] == weights.tobytes()
+        assert elf.header(data)[1] == elf.MACHINES[target.isa]
+
+
+def test_a_model_without_weights_inputs_or_workspace(tmp_path):
+    main = parse_func("""
+def main(y: Buffer((1,), "float32"), weights: Buffer((0,), "uint8"),
+         workspace: Buffer((0,), "uint8")):
+    y[0] = 4.0  #: "Constant_0"
+""")
+    program = make_program("9 lives", main, [], np.empty(0, np.uint8), [], [TensorInfo("y", ())],
+                           HOST)
+    modules = [load_program(program)]
+    if shutil.which("cc"):
+        modules.append(load(export(program, tmp_path / "m.so")))
+    for module in modules:
+        assert module.name == "model_9_lives"
+        assert module.run({})["y"] == np.float32(4.0) and module.run({})["y"].shape == ()
+
+
+def test_programs_that_do_not_fit_together_are_refused():
+    program = toy_program()
+    with pytest.raises(CodegenError, match="calls the kernel 'add_twice', which was not compiled"):
+        program_objects(make_program("m", program.main, [], WEIGHTS, program.inputs,
+                                     program.outputs, HOST))
+    with pytest.raises(CodegenError, match="must have 3"):
+        make_program("m", program.main, program.kernels, WEIGHTS, [], program.outputs, HOST)
+    assert program.outputs[0].shape[0] == SIZE
+
+
+def test_objects_for_aarch64_need_no_host(tmp_path):
+    """Every object of a model for another machine, the CPU check in it."""
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76")
+    for data in program_objects(toy_program(target)):
+        assert elf.header(data) == (1, elf.MACHINES["aarch64"])
+    for target in (Target("llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64"),):
+        assert program_objects(toy_program(target))
