@@ -1,4 +1,4 @@
-"""Shared libraries: what they export and need, that they run from C, that failures leave nothing."""
+"""Shared libraries: what they export and need; they run from C; failures leave nothing."""
 
 import os
 import shutil
@@ -126,7 +126,7 @@ def test_missing_folders_and_linkers_are_said_before_compiling(tmp_path, monkeyp
         find_linker(HOST)
     monkeypatch.delenv(link.OVERRIDE)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(LinkError, match="install gcc or clang .*ziglang"):
+    with pytest.raises(LinkError, match=r"install gcc or clang .*ziglang"):
         find_linker(HOST)
 
 

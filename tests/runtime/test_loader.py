@@ -137,7 +137,7 @@ def test_the_runtime_imports_nothing_of_the_compiler(model):
                "from minitvm.runtime import load\n"
                f"m = load({str(model)!r})\n"
                "print(m.run({'x': np.zeros((10, 100), 'float32')})['y'][:3])\n"
-               "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('minitvm.')}\n"
+               "rooms = {n.split('.')[1] for n in sys.modules if n.startswith('minitvm.')}\n"
                "assert rooms <= {'runtime', 'errors', 'dtypes'}, rooms\n"
                "assert 'llvmlite' not in sys.modules and 'onnx' not in sys.modules\n")
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
