@@ -243,6 +243,17 @@ def _shuffle(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tens
     return _tensor(te.compute((extent, columns), lambda i, j: x[index(i), j], name=name))
 
 
+def _stencil(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
+    """Reads at two places, at a distance, forwards or backwards; each value of x several times."""
+    rows, columns = x.extents()
+    distance = draw(st.integers(0, max(0, rows - 1)))
+    repeat = draw(st.integers(1, 3))
+    first, second = draw(st.permutations([0, distance]))
+    return _tensor(te.compute(
+        (draw(st.integers(1, (rows - distance) * repeat)), columns),
+        lambda i, j: x[i // repeat + first, j] - x[i // repeat + second, j], name=name))
+
+
 def _gather(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
     rows, columns = x.extents()
 
@@ -313,13 +324,13 @@ def _argmax(draw: Draw, x: Tensor, others: Sequence[Tensor], name: str) -> Tenso
     r = te.reduce_axis((0, columns), "r")
 
     def first_of_greatest(a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, Expr]:
-        earlier = te.any(a[1] > b[1], te.all(ir.equal(a[1], b[1]), a[0] < b[0]))
+        earlier = te.any(a[0] > b[0], te.all(ir.equal(a[0], b[0]), a[1] < b[1]))
         return te.select(earlier, a[0], b[0]), te.select(earlier, a[1], b[1])
 
     argmax = te.comm_reducer(
-        first_of_greatest, lambda i, v: (te.max_value(i), te.min_value(v)), name="argmax")
-    index, value = te.compute(
-        (rows,), lambda i: argmax((r.var, x[i, r]), axis=r), name=f"{name}_argmax")
+        first_of_greatest, lambda v, i: (te.min_value(v), te.max_value(i)), name="argmax")
+    value, index = te.compute(
+        (rows,), lambda i: argmax((x[i, r], r.var), axis=r), name=f"{name}_argmax")
     return _tensor(te.compute(
         x.shape, lambda i, j: ir.cast(index[i], "float32") + value[i], name=name))
 
@@ -329,8 +340,8 @@ def _tensor(made: Any) -> Tensor:
     return made
 
 
-_OPERATIONS = (_elementwise, _elementwise, _broadcast, _reshape, _shuffle, _gather, _transpose,
-               _pad, _pooling, _convolution, _row_sum, _argmax)
+_OPERATIONS = (_elementwise, _elementwise, _broadcast, _reshape, _shuffle, _stencil, _stencil,
+               _gather, _transpose, _pad, _pad, _pooling, _convolution, _row_sum, _argmax)
 
 
 # --- schedules ----------------------------------------------------------------------------------
@@ -395,6 +406,16 @@ def _compute_at_reader(draw: Draw, schedule: Schedule, stage: StageHandle) -> No
         stage.compute_at(parent, _axis(draw, parent))
 
 
+def _tile_reader(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
+    """The typical pattern: a reader in tiles, and the stage computed for each of them."""
+    readers = schedule.graph.readers(stage.stage)
+    if readers:
+        parent = schedule[draw(st.sampled_from(readers)).name]
+        outer, _ = parent.split(_axis(draw, parent), factor=draw(st.integers(2, 5)))
+        parent.reorder(outer, *(leaf for leaf in parent.leaf_iter_vars if leaf is not outer))
+        stage.compute_at(parent, outer)
+
+
 def _place(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
     if draw(st.booleans()):
         stage.compute_inline()
@@ -413,4 +434,4 @@ def _cache(draw: Draw, schedule: Schedule, stage: StageHandle) -> None:
 
 
 _PRIMITIVES = (_split, _split, _fuse, _reorder, _annotate, _compute_at, _compute_at_reader,
-               _compute_at_reader, _place, _cache)
+               _tile_reader, _tile_reader, _tile_reader, _place, _cache)
