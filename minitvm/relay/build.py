@@ -23,6 +23,7 @@ from minitvm.relay.ir import (
     GlobalVar,
     If,
     Module,
+    Type,
     Value,
     Var,
     atoms,
@@ -61,14 +62,16 @@ class BlockBuilder:
                 raise TypeError(f"only operators and atoms are called, not {value!r}")
             value = Call(value, arguments)
         place = self.origin if origin is None else origin
-        try:
-            found = value_type(value)
-        except TypeInferenceError as error:
-            if not place:
-                raise
-            raise TypeInferenceError(f"{place}: {error}") from error
-        var = Var(name or f"v{len(self.bindings)}", found)
+        var = Var(name or f"v{len(self.bindings)}", _type_at(value, place))
         self.append(Binding(var, value, place))
+        return var
+
+    def emit_as(self, var: Var, value: Value) -> Var:
+        """Binds a value to a variable that it replaces the value of; to a new variable of that name
+        where the type is another."""
+        found = _type_at(value, self.origin)
+        var = var if found == var.type else Var(var.name, found)
+        self.append(Binding(var, value, self.origin))
         return var
 
     def append(self, binding: Binding) -> None:
@@ -130,6 +133,15 @@ class BlockBuilder:
         return Block(tuple(self.bindings), result)
 
 
+def _type_at(value: Value, place: Origin) -> Type:
+    try:
+        return value_type(value)
+    except TypeInferenceError as error:
+        if not place:
+            raise
+        raise TypeInferenceError(f"{place}: {error}") from error
+
+
 Rule = Callable[[BlockBuilder, Binding], Value | None]
 """What `rebuild` does with a binding, whose value is already in terms of the new block:
 
@@ -144,7 +156,8 @@ A rule may emit bindings first; by default they have the origin of the binding a
 def rebuild(block: Block, rule: Rule, parent: BlockBuilder | None = None) -> Block:
     """The block with `rule` applied to every binding in order, nested blocks before the value that
     holds them. Gives the same block where nothing changes. Types are inferred anew for what uses
-    a variable that was replaced by one of another type."""
+    a variable that was replaced by one of another type; what uses a value of the same type stays as
+    it is."""
     return _rebuild(block, rule, {}, parent)
 
 
@@ -185,7 +198,9 @@ def _rebuild(
             if current.var is not binding.var:
                 mapping[binding.var] = current.var
         else:
-            mapping[binding.var] = builder.emit(replacement, name=binding.var.name)
+            var = builder.emit_as(current.var, replacement)
+            if var is not binding.var:
+                mapping[binding.var] = var
     new = builder.finish(_lookup(block.result, mapping))
     same = new.result is block.result and len(new.bindings) == len(block.bindings)
     if same and all(a is b for a, b in zip(new.bindings, block.bindings, strict=True)):

@@ -119,7 +119,7 @@ class Op:
         for item in fields(self):
             value = getattr(self, item.name)
             default = item.default if item.default_factory is MISSING else item.default_factory()
-            if default is MISSING or value != default:
+            if default is MISSING or repr(value) != repr(default):  # -0.0 is not 0.0
                 shown[item.name] = value
         return shown
 

@@ -118,7 +118,7 @@ def ulp_distance(got: Any, reference: Any) -> Array:
     got = np.asarray(got)
     with np.errstate(all="ignore"):
         rounded = np.asarray(reference).astype(got.dtype)
-    distance = np.abs(_ordinal(got) - _ordinal(rounded))
+    distance: Array = np.abs(_ordinal(got) - _ordinal(rounded))
     special = ~(np.isfinite(got) & np.isfinite(rounded))
     apart: Array = np.where(special, np.where(_same(got, rounded), 0.0, np.inf), distance)
     return apart
@@ -139,7 +139,8 @@ def _is_float(values: Array) -> bool:
 
 
 def _same(got: Array, reference: Array) -> Array:
-    return (got == reference) | (np.isnan(got) & np.isnan(reference))
+    same: Array = (got == reference) | (np.isnan(got) & np.isnan(reference))
+    return same
 
 
 def _outside(got: Array, reference: Array, bound: Array, sum_abs: Any) -> Array:
@@ -152,8 +153,7 @@ def _outside(got: Array, reference: Array, bound: Array, sum_abs: Any) -> Array:
         near = np.abs(got.astype(np.float64) - reference) <= bound
     may_overflow = np.isfinite(size) & (size + bound > largest)
     finite = np.isfinite(reference)
-    same: Array = _same(got, reference)
-    outside: Array = np.where(finite, ~near & ~may_overflow, ~same)
+    outside: Array = np.where(finite, ~near & ~may_overflow, ~_same(got, reference))
     return outside
 
 
@@ -161,9 +161,8 @@ def _explain(got: Array, reference: Array, bad: Array, bound: Array | None, what
     count = int(np.count_nonzero(bad))
     with np.errstate(all="ignore"):
         error = np.abs(got.astype(np.float64) - reference.astype(np.float64))
-    excess = np.where(np.isnan(error), np.inf, error)
-    if bound is not None:
-        excess = excess - bound
+        excess = error if bound is None else error - bound
+    excess = np.where(np.isnan(excess), np.inf, excess)
     index = np.unravel_index(int(np.argmax(np.where(bad, excess, -np.inf))), got.shape)
     place = tuple(map(int, index))
     allowed = None if bound is None else float(np.broadcast_to(bound, got.shape)[index])
