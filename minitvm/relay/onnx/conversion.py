@@ -198,7 +198,10 @@ class Conversion:
 
     def make(self, value: Any, dtype: str) -> Constant:
         """A constant."""
-        return Constant(np.asarray(value, dtype), self.origin)
+        try:
+            return Constant(np.asarray(value, dtype), self.origin)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ModelError(f"{self.node}: {value!r} is no {dtype}: {error}") from error
 
 
 def _either(choices: tuple[str, ...]) -> str:

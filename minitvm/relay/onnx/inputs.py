@@ -53,7 +53,7 @@ def _dims(value: Any) -> list[int | str] | None:
         return None
     return [
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0
-        else dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?")
+        else str(dim.dim_param) or (str(dim.dim_value) if dim.HasField("dim_value") else "?")
         for dim in tensor.shape.dim
     ]
 

@@ -97,6 +97,7 @@ def read_graph(model: ModelProto, folder: str) -> Graph:
     model = _inline_functions(model)
     opsets = _opsets(model)
     graph = model.graph
+    _require_text(graph)
     weights = _read_weights(graph, folder)
     inputs = tuple(value for value in graph.input if value.name not in weights)
     _require_unique([value.name for value in inputs], "graph inputs")
@@ -132,9 +133,24 @@ def _opsets(model: ModelProto) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if not isinstance(domain, str):
+            raise ModelError(f"the model imports an opset whose name is no text: {domain!r}")
         if opsets.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"the model imports two versions of the opset {domain or 'ai.onnx'!r}")
     return opsets
+
+
+def _require_text(graph: GraphProto) -> None:
+    """Refuses names that are not UTF-8, which protobuf gives as bytes."""
+    names: list[str] = [graph.name]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        names.append(value.name)
+    for node in graph.node:
+        names.extend((node.name, node.op_type, node.domain, *node.input, *node.output))
+        names.extend(attribute.name for attribute in node.attribute)
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"the model holds a name that is not UTF-8 text: {name!r}")
 
 
 def _require_unique(names: Iterable[str], what: str) -> None:
@@ -203,6 +219,8 @@ def _attribute_value(attribute: Any, place: str, folder: str) -> Any:
     except (ValueError, TypeError) as error:
         raise ModelError(f"{place} cannot be read: {error}") from error
     match value:
+        case None:
+            raise ModelError(f"{place} has no value")
         case bytes():
             return value.decode("utf-8", "replace")
         case onnx.TensorProto():

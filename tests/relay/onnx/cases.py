@@ -113,7 +113,8 @@ BROADCAST = [
     Case("BitShift", [whole(6, dtype="uint32") * 100, np.uint32([0, 1, 2, 3, 7, 1])],
          attributes={"direction": "RIGHT"}),
     Case("Pow", [positive(3, 4), real(4)]), Case("Pow", [X, np.float32(2)], [1]),
-    Case("Pow", [X, np.int64(3)], [1], first=12), Case("Pow", [whole(6), np.int64(5)], [1], first=12),
+    Case("Pow", [X, np.int64(3)], [1], first=12),
+    Case("Pow", [whole(6), np.int64(5)], [1], first=12),
     Case("Pow", [whole(6), np.float32(2)], [1], first=12),
     Case("Pow", [np.abs(whole(6)), np.abs(whole(6, seed=6))], first=12),
 ]
@@ -160,7 +161,8 @@ SHAPES = [
 
 JOINING = [
     Case("Concat", [X, real(2, 1, 4, seed=5)], attributes={"axis": 1}),
-    Case("Concat", [X, X], first=11, attributes={"axis": -1}), Case("Concat", [X], attributes={"axis": 0}),
+    Case("Concat", [X, X], first=11, attributes={"axis": -1}),
+    Case("Concat", [X], attributes={"axis": 0}),
     Case("Split", [X], last=12, outputs=("a", "b"), attributes={"axis": 2}),
     Case("Split", [X], last=12, outputs=("a", "b"), attributes={"axis": 1, "split": [1, 2]}),
     Case("Split", [X, ints(1, 2)], [1], first=13, outputs=("a", "b"), attributes={"axis": 1}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -34,7 +36,7 @@ def test_every_converter_has_a_case():
     run = {(param.values[0].operator, param.values[1]) for param in RUNS}
     for operator, versions in CONVERTERS.items():
         bounds = [*sorted(versions), NEWEST + 1]
-        for since, until in zip(bounds, bounds[1:], strict=False):
+        for since, until in pairwise(bounds):
             if until <= OLDEST_OPSET:
                 continue
             covered = any(name == operator and since <= opset < until for name, opset in run)

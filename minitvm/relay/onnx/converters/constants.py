@@ -81,8 +81,8 @@ def range_(c: Conversion) -> Atom:
         c.constant(index, what).reshape(())
         for index, what in enumerate(("start", "limit", "delta"))
     )
-    if delta == 0:
-        raise ModelError(f"{c.node}: the delta must not be 0")
+    if delta == 0 or not np.isfinite([start, limit, delta]).all():
+        raise ModelError(f"{c.node}: there is no range from {start} to {limit} by {delta}")
     count = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
     _require_reasonable(c, (count,), start.dtype.name)
     return c.make(start + np.arange(count).astype(start.dtype) * delta, start.dtype.name)
