@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from minitvm.tir import bounds, ir
-from minitvm.tir.canonical import Atom, Sum, Sums, mentions
+from minitvm.tir.canonical import Atom, Sum, mentions
 from minitvm.tir.conditions import NEGATED, less_than_zero
 from minitvm.tir.ir import Call, Compare, Const, Expr, Not, Var
 from minitvm.tir.simplify import Analyzer
+from minitvm.tir.sums import Sums
 
 Range = tuple[Expr | None, Expr | None]
 """(low, high): low <= value < high; None where there is no bound."""

@@ -7,8 +7,9 @@ import math
 from minitvm import dtypes
 from minitvm.tir import ir
 from minitvm.tir.bounds import Interval
-from minitvm.tir.canonical import Sum, Sums, render_terms
+from minitvm.tir.canonical import Sum, render_terms
 from minitvm.tir.ir import And, Binary, Broadcast, Compare, Const, Expr, Or, Var
+from minitvm.tir.sums import Sums
 
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 """The comparison that holds where another doesn't (for integers)."""

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from minitvm.tir import bounds
 from minitvm.tir.bounds import Interval, Modular
-from minitvm.tir.canonical import Atom, Sum, SumKey, Sums, normal_key
+from minitvm.tir.canonical import Atom, Sum, SumKey, normal_key
 from minitvm.tir.conditions import NEGATED
 from minitvm.tir.ir import And, Call, Compare, Const, Expr, Not, Or, Var
+from minitvm.tir.sums import Sums
 
 
 class Saved(NamedTuple):
@@ -68,8 +69,10 @@ class Facts:
         self.bound[var] = (start, extent)
         atom = self._sums.atom(var)
         if isinstance(start, Const) and isinstance(extent, Const):
-            low = int(start.value)
-            self.restrict(atom, Interval(low, low + max(int(extent.value), 1) - 1))
+            low, size = int(start.value), max(int(extent.value), 1)
+            self._sums.ranges[atom] = Interval(low, low + size - 1)
+            if size == 1:
+                self.points[var] = self._sums.constant(low, var.dtype)
         else:
             self._bind_symbolic(var, atom, self._sum_of(start), self._sum_of(extent))
 

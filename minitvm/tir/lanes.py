@@ -9,13 +9,15 @@ only in the cases that `floor_divide` and `floor_modulo` prove for every lane.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from minitvm import dtypes
 from minitvm.tir import bounds
 from minitvm.tir.bounds import Interval
-from minitvm.tir.canonical import Sum, Sums
-from minitvm.tir.ir import Broadcast, Expr, Ramp
+from minitvm.tir.canonical import Sum
+from minitvm.tir.ir import Binary, Broadcast, Expr, Ramp
+from minitvm.tir.sums import Sums
 
 
 class Lanes(NamedTuple):
@@ -29,6 +31,31 @@ class Lanes(NamedTuple):
     def is_uniform(self) -> bool:
         """Whether all lanes are equal."""
         return not self.stride.terms and self.stride.constant == 0
+
+
+def of(sums: Sums, sum_of: Callable[[Expr], Sum], expr: Expr) -> Lanes | None:
+    """The evenly spaced vector that an expression of an index dtype is, if it is one."""
+    match expr:
+        case Ramp(base, stride, width):
+            return Lanes(sum_of(base), sum_of(stride), width)
+        case Broadcast(value, width):
+            return Lanes(sum_of(value), sums.constant(0, value.dtype), width)
+        case Binary("add" | "sub" | "mul" | "floordiv" | "floormod" as op, left, right):
+            a, b = of(sums, sum_of, left), of(sums, sum_of, right)
+            return None if a is None or b is None else _combine(sums, op, a, b)
+    return None
+
+
+def _combine(sums: Sums, op: str, a: Lanes, b: Lanes) -> Lanes | None:
+    if op in ("add", "sub"):
+        return add(sums, a, b, 1 if op == "add" else -1)
+    if op == "mul":
+        return multiply(sums, a, b)
+    divisor = b.base.constant
+    if not b.is_uniform or b.base.terms or divisor <= 0 or may_wrap(sums, a):
+        return None
+    divide = floor_divide if op == "floordiv" else floor_modulo
+    return divide(sums, a, divisor)
 
 
 def add(sums: Sums, a: Lanes, b: Lanes, factor: int = 1) -> Lanes:

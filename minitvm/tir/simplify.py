@@ -17,23 +17,21 @@ from, and is returned as the same object where nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from operator import is_
+from contextlib import contextmanager
 
 from minitvm import dtypes
-from minitvm.tir import bounds, ir, lanes, rules
+from minitvm.tir import bounds, ir, lanes, opaque, rewriting
 from minitvm.tir.bounds import Interval, Modular
-from minitvm.tir.canonical import INDEX_DTYPES, Atom, Sum, Sums
+from minitvm.tir.canonical import INDEX_DTYPES, Atom, Sum
 from minitvm.tir.conditions import (
     NEGATED,
     boolean,
     decide,
-    less_than_zero,
     node_count,
-    parts,
     render_compare,
 )
 from minitvm.tir.conditions import truth as truth_of
+from minitvm.tir.connectives import simplify_connective
 from minitvm.tir.facts import Facts
 from minitvm.tir.ir import (
     And,
@@ -52,6 +50,7 @@ from minitvm.tir.ir import (
     Var,
 )
 from minitvm.tir.lanes import Lanes
+from minitvm.tir.sums import Sums
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "floormod")
 
@@ -64,7 +63,7 @@ class Analyzer:
     """
 
     def __init__(self) -> None:
-        self.sums = Sums(self._interval_of_opaque, self._residue_of_opaque)
+        self.sums = Sums(self._opaque_interval, self._opaque_residue)
         self._facts = Facts(self.sums, self._sum, self.difference)
         self._simplified: dict[int, tuple[Expr, Expr]] = {}
         self._sum_of: dict[int, tuple[Expr, Sum]] = {}
@@ -129,9 +128,9 @@ class Analyzer:
             found = self._sum(expr)
             exact = self.sums.interval(found)
             return bounds.wrapped(exact, expr.dtype) if self.sums.may_wrap(found) else exact
-        return self._interval_of_opaque(expr)
+        return self._opaque_interval(expr)
 
-    def modular(self, expr: ExprLike) -> tuple[int, int]:
+    def modular(self, expr: ExprLike) -> Modular:
         """(coefficient, base): the value is coefficient * k + base; coefficient 0: base exactly."""
         if not isinstance(expr, Expr):
             return Modular(0, int(expr))
@@ -140,41 +139,15 @@ class Analyzer:
         found = self._sum(expr)
         return bounds.ANY_RESIDUE if self.sums.may_wrap(found) else self.sums.residue(found)
 
+    def _opaque_interval(self, expr: Expr) -> Interval:
+        return opaque.interval(expr, self.interval)
+
+    def _opaque_residue(self, expr: Expr) -> Modular:
+        return opaque.residue(expr, self.modular)
+
     def sum_of(self, expr: Expr) -> Sum:
         """The canonical sum of a scalar index expression."""
         return self._sum(expr)
-
-    def _interval_of_opaque(self, expr: Expr) -> Interval:
-        match expr:
-            case Var(_, dtype) if dtype in INDEX_DTYPES:
-                return bounds.EVERYTHING
-            case Const(value, dtype) if not dtypes.is_float(dtype):
-                return Interval(int(value), int(value))
-            case Binary(op, a, b) if dtypes.is_int(expr.dtype):
-                result = bounds.OPERATIONS[op](self.interval(a), self.interval(b))
-                exact = dtypes.element(expr.dtype) in INDEX_DTYPES and not self._is_data(expr)
-                return result if exact else bounds.wrapped(result, expr.dtype)
-            case Select(_, a, b) | Call("if_then_else", (_, a, b), _):
-                return bounds.union(self.interval(a), self.interval(b))
-            case Cast(dtype, value) if not dtypes.is_float(dtype) and dtypes.is_int(value.dtype):
-                return bounds.wrapped(self.interval(value), dtype)
-            case Broadcast(value, _):
-                return self.interval(value)
-            case Ramp(base, stride, count):
-                steps = bounds.multiply(self.interval(stride), Interval(0, count - 1))
-                return bounds.add(self.interval(base), steps)
-        return _range_of(expr.dtype)
-
-    def _is_data(self, expr: Expr) -> bool:
-        return dtypes.lanes(expr.dtype) > 1 or self.sums.atom(expr).data
-
-    def _residue_of_opaque(self, expr: Expr) -> Modular:
-        match expr:
-            case Binary("min" | "max", a, b) | Select(_, a, b):
-                return bounds.modular_union(Modular(*self.modular(a)), Modular(*self.modular(b)))
-            case Call("if_then_else", (_, a, b), _):
-                return bounds.modular_union(Modular(*self.modular(a)), Modular(*self.modular(b)))
-        return bounds.ANY_RESIDUE
 
     def difference(self, a: Expr, b: Expr) -> Sum | None:
         """a - b as an exact integer; None for what is not an index, or may wrap."""
@@ -271,30 +244,6 @@ class Analyzer:
             return sums.floor_divide(opposite, -b.constant)
         return sums.scale(sums.floor_modulo(opposite, -b.constant), -1)
 
-    def _lanes(self, expr: Expr) -> Lanes | None:
-        """The evenly spaced vector of an index dtype that an expression is, if it is one."""
-        match expr:
-            case Ramp(base, stride, count):
-                return Lanes(self._sum(base), self._sum(stride), count)
-            case Broadcast(value, count):
-                return Lanes(self._sum(value), self.sums.constant(0, value.dtype), count)
-            case Binary(op, left, right) if op in _ARITHMETIC:
-                a, b = self._lanes(left), self._lanes(right)
-                return None if a is None or b is None else self._lanes_of(op, a, b)
-        return None
-
-    def _lanes_of(self, op: str, a: Lanes, b: Lanes) -> Lanes | None:
-        sums = self.sums
-        if op in ("add", "sub"):
-            return lanes.add(sums, a, b, 1 if op == "add" else -1)
-        if op == "mul":
-            return lanes.multiply(sums, a, b)
-        divisor = b.base.constant
-        if not b.is_uniform or b.base.terms or divisor <= 0 or lanes.may_wrap(sums, a):
-            return None
-        divide = lanes.floor_divide if op == "floordiv" else lanes.floor_modulo
-        return divide(sums, a, divisor)
-
     # --- simplification ---------------------------------------------------------------------------
 
     def simplify(self, expr: ExprLike) -> Expr:
@@ -326,7 +275,7 @@ class Analyzer:
 
     def _vector(self, expr: Expr) -> Expr:
         """Simplifies the arithmetic of a vector of indices."""
-        found = self._lanes(expr)
+        found = lanes.of(self.sums, self._sum, expr)
         if found is not None:
             simple = lanes.render(self.sums, found)
             if self._fits(simple, expr):
@@ -359,7 +308,7 @@ class Analyzer:
             case Compare():
                 return self._compare(expr)
             case And() | Or():
-                return self._connective(expr)
+                return self._rules(simplify_connective(expr, self))
             case Not(a):
                 return self._negation(expr, self.simplify(a))
             case Call("if_then_else", (condition, a, b), _):
@@ -372,7 +321,7 @@ class Analyzer:
         return self._rules(self._decided(simple))
 
     def _rules(self, expr: Expr) -> Expr:
-        rewritten = rules.apply(expr, self)
+        rewritten = rewriting.apply(expr, self)
         return expr if rewritten is None else self.simplify(rewritten)
 
     def _decided(self, expr: Expr) -> Expr:
@@ -421,7 +370,7 @@ class Analyzer:
         return bounds.subtract(self.interval(a), self.interval(b))
 
     def _exact_lanes(self, expr: Expr) -> Lanes | None:
-        found = self._lanes(expr)
+        found = lanes.of(self.sums, self._sum, expr)
         return None if found is None or lanes.may_wrap(self.sums, found) else found
 
     def _cast(self, expr: Cast) -> Expr:
@@ -476,7 +425,7 @@ class Analyzer:
                 return boolean(known, expr.dtype)
         if simple is None or not self._fits(simple, expr):
             simple = self._operands(expr)
-        rewritten = rules.apply(simple, self)
+        rewritten = rewriting.apply(simple, self)
         return simple if rewritten is None else self.simplify(rewritten)
 
     def _negation(self, expr: Not, a: Expr) -> Expr:
@@ -490,61 +439,6 @@ class Analyzer:
             case Compare(op, x, y) if op in ("eq", "ne") or dtypes.is_int(x.dtype):
                 return self.simplify(Compare(NEGATED[op], x, y))
         return self._rules(ir.with_children(expr, (a,)))
-
-    def _connective(self, expr: And | Or) -> Expr:
-        """Each part is simplified where those before it hold (for Or: don't)."""
-        kind: type[And] | type[Or] = type(expr)
-        absorbing = kind is Or
-        operands = parts(expr, kind)
-        kept: list[Expr] = []
-        with ExitStack() as facts:
-            for part in operands:
-                simple = self.simplify(part)
-                truth = truth_of(simple)
-                if truth is absorbing:
-                    return boolean(absorbing, expr.dtype)
-                if truth is None:
-                    kept.append(simple)
-                    if part is not operands[-1]:
-                        facts.enter_context(self.constraint(Not(simple) if absorbing else simple))
-        kept = self._without_implied(kept, absorbing)
-        if not kept:
-            return boolean(not absorbing, expr.dtype)
-        if len(kept) == len(operands) and all(map(is_, kept, operands)):
-            return self._rules(expr)
-        result = kept[0]
-        for part in kept[1:]:
-            result = kind(result, part)
-        return self._rules(result)
-
-    def _without_implied(self, operands: list[Expr], absorbing: bool) -> list[Expr]:
-        """Without comparisons that a later one makes superfluous: x < 9 and x < 5 is x < 5."""
-        kept = list(operands)
-        last = [self._negative_sum(part) for part in operands]
-        for place, weak in enumerate(last):
-            if weak is not None:
-                for strong in last[place + 1:]:
-                    if strong is not None and strong.terms == weak.terms and (
-                        (strong.constant >= weak.constant) is not absorbing
-                    ):
-                        kept.remove(operands[place])
-                        break
-        return kept
-
-    def _negative_sum(self, condition: Expr) -> Sum | None:
-        """The sum that is negative where an order of indices holds."""
-        if not isinstance(condition, Compare) or condition.op in ("eq", "ne"):
-            return None
-        difference = self.difference(condition.a, condition.b)
-        return difference and less_than_zero(self.sums, condition.op, difference)
-
-
-def _range_of(dtype: str) -> Interval:
-    """All values of a dtype, as far as they are integers."""
-    element = dtypes.element(dtype)
-    if element == "handle" or dtypes.is_float(element):
-        return bounds.EVERYTHING
-    return bounds.of_dtype(element)
 
 
 def _exact_float_identity(expr: Expr, op: str, a: Expr, b: Expr) -> Expr:

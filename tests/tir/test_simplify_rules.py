@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from minitvm.errors import ParseError
-from minitvm.tir import rules
-from minitvm.tir.rules import Name, Node, Number, Pattern, Rule
+from minitvm.tir import rewriting
+from minitvm.tir.rewriting import Name, Node, Number, Pattern, Rule
 
 VALUES = np.arange(-8, 9)
 CONDITIONS = np.array([False, True])
@@ -101,13 +101,13 @@ def check(rule: Rule, numbers: np.ndarray, dtype: str) -> int:
     return checked
 
 
-@pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.text)
+@pytest.mark.parametrize("rule", rewriting.all_rules(), ids=lambda rule: rule.text)
 def test_rule_holds_for_small_integers(rule: Rule) -> None:
     assert check(rule, VALUES, "int64") > 0
 
 
 @pytest.mark.parametrize(
-    "rule", [r for r in rules.all_rules() if r.domain == "integers"], ids=lambda rule: rule.text
+    "rule", [r for r in rewriting.all_rules() if r.domain == "integers"], ids=lambda rule: rule.text
 )
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_rule_holds_where_integers_wrap(rule: Rule, dtype: str) -> None:
@@ -116,16 +116,16 @@ def test_rule_holds_where_integers_wrap(rule: Rule, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [r for r in rules.all_rules() if r.domain == "every"], ids=lambda rule: rule.text
+    "rule", [r for r in rewriting.all_rules() if r.domain == "every"], ids=lambda rule: rule.text
 )
 def test_rule_holds_for_floats(rule: Rule) -> None:
     assert check(rule, FLOATS, "float64") > 0
 
 
-@pytest.mark.parametrize("rule", rules.all_rules(), ids=lambda rule: rule.text)
+@pytest.mark.parametrize("rule", rewriting.all_rules(), ids=lambda rule: rule.text)
 def test_rule_makes_lighter_and_invents_nothing(rule: Rule) -> None:
     for pattern in rule.patterns:
-        assert rules.weight(rule.result) < rules.weight(pattern)
+        assert rewriting.weight(rule.result) < rewriting.weight(pattern)
         assert names_of(rule.result).keys() <= names_of(pattern).keys()
     before, after = occurrences(rule.patterns[0]), occurrences(rule.result)
     for name, constant in names_of(rule.result).items():
@@ -144,10 +144,10 @@ def occurrences(pattern: Pattern) -> list[str]:
 
 
 def test_a_wrong_rule_is_found() -> None:
-    wrong = rules.parse_rule("min(x * c1, y * c1) -> min(x, y) * c1", "index")
+    wrong = rewriting.parse_rule("min(x * c1, y * c1) -> min(x, y) * c1", "index")
     with pytest.raises(AssertionError):
         check(wrong, VALUES, "int64")
-    without_nan = rules.parse_rule("select(x < y, x, y) -> min(x, y)", "every")
+    without_nan = rewriting.parse_rule("select(x < y, x, y) -> min(x, y)", "every")
     with pytest.raises(AssertionError):
         check(without_nan, FLOATS, "float64")
 
@@ -155,4 +155,4 @@ def test_a_wrong_rule_is_found() -> None:
 @pytest.mark.parametrize("text", ["x + -> x", "x -> x", "f[x] + 1 -> x"])
 def test_a_line_that_does_not_read(text: str) -> None:
     with pytest.raises(ParseError):
-        rules.parse_rule(text, "index")
+        rewriting.parse_rule(text, "index")
