@@ -121,7 +121,7 @@ def keeps_order(source: Layout, target: Layout, shape: Mapping[str, Dim]) -> boo
     passes another."""
 
     def digits(layout: Layout) -> list[tuple[str, Dim]]:
-        places = []
+        places: list[tuple[str, Dim]] = []
         for axis in layout.axes:
             split = max(source.block(axis.name), target.block(axis.name))
             if axis.block:

@@ -93,6 +93,18 @@ PACKED_CONVOLUTIONS = {
     "two blocks": (
         form("NCHW4c", "OIHW4i2o", padding=1), ("NCHW4c", (1, 6, 3, 3)), ("OIHW4i2o", (3, 6, 3, 3)),
     ),
+    "true channels": (
+        form("NCHW4c", "OIHW4i4o", channels=7, padding=1),
+        ("NCHW4c", (1, 6, 3, 3)), ("OIHW4i4o", (8, 6, 3, 3)),
+    ),
+    "pointwise, true channels": (
+        form("NCHW4c", "OIHW4i4o", channels=5), ("NCHW4c", (1, 6, 2, 3)),
+        ("OIHW4i4o", (8, 6, 1, 1)),
+    ),
+    "depthwise, true channels": (
+        form("NCHW4c", "OIHW1i4o", 8, channels=6), ("NCHW4c", (1, 8, 3, 3)),
+        ("OIHW1i4o", (8, 1, 2, 2)),
+    ),
     "groups": (
         form("NCHW2c", "OIHW2i2o", 2, padding=1),
         ("NCHW2c", (1, 8, 3, 3)), ("OIHW2i2o", (4, 4, 3, 3)),

@@ -119,6 +119,15 @@ def test_packed_is_plain(kind: str, channels: int, lanes: int) -> None:
     np.testing.assert_array_equal(got, op.evaluate(data, weight))
 
 
+@pytest.mark.parametrize("groups", [1, 6])
+def test_padding_lanes_are_zeros_whatever_the_data(groups: int) -> None:
+    data = np.full((1, 6, 4, 4), np.inf, "float32")
+    data[0, 0, 0] = np.nan
+    weight = np.ones((6, 6 // groups, 3, 3), "float32")
+    op = Conv2d(groups=groups, padding=1)
+    np.testing.assert_array_equal(packed_result(op, data, weight, 4), op.evaluate(data, weight))
+
+
 def test_groups_are_packed_where_blocks_do_not_cross_them() -> None:
     random = np.random.default_rng(0)
     data = random.integers(-4, 5, (1, 16, 4, 4)).astype("float32")
@@ -163,6 +172,7 @@ def test_padding_contributes_zero_times_the_weight(groups: int) -> None:
         (Conv2d(), (1, 3, 4, 4), (8, 4, 3, 3), "the data has 3"),
         (Conv2d(groups=2), (1, 4, 4, 4), (3, 2, 3, 3), "with 2 groups"),
         (Conv2d(), (1, 3, 2, 4), (8, 3, 3, 3), "exceeds the padded image"),
+        (Conv2d(channels=9), (1, 3, 4, 4), (8, 3, 3, 3), "gives 8 channels, not 9"),
         (Conv2d(), (1, 3, 4), (8, 3, 3), "data must be NCHW and weight OIHW"),
         (Conv2d(strides=0), (1, 3, 4, 4), (8, 3, 3, 3), "at least 1"),
         (Conv2d(padding=-1), (1, 3, 9, 9), (8, 3, 3, 3), "not be negative"),

@@ -218,6 +218,22 @@ def test_padding_lanes_stay_zero() -> None:
             assert transforms(altered) == (2 if follows or not padded else 4), (name, lanes)
 
 
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_infinities_do_not_leak_from_padding_lanes(lanes: int) -> None:
+    net = Net()
+    y = net.emit("clip", net.conv(net.x, 6), a_min=-6.0, a_max=6.0)
+    y = net.emit("nn.conv2d", y, constant(6, 1, 3, 3), padding=1, groups=6)
+    y = net.emit("clip", net.emit("multiply", y, net.param(6, 1, 1)), a_min=-6.0, a_max=6.0)
+    module = net.module(net.conv(y, 6))
+    altered = alter(module, lanes)
+    x, factor = whole(2, 6, 5, 5), whole(6, 1, 1)
+    x[0, 1, 2, 3], x[1, 0, 0, 0], factor[2] = np.inf, np.nan, np.inf
+    inputs = {"x": x, "p1": factor}
+    (wanted,) = run(module, inputs)
+    assert np.isfinite(wanted[0]).sum() > 0
+    np.testing.assert_array_equal(run(altered, inputs)[0], wanted)
+
+
 def test_a_pad_that_writes_other_than_zeros_is_done_unpacked() -> None:
     for value, lanes, count in ((0.0, 4, 2), (2.0, 4, 4), (2.0, 2, 2)):
         net = Net()

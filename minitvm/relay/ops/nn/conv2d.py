@@ -6,8 +6,9 @@
             OIHW1i16o over packed data, one channel a group (depthwise)
     result  NCHW, or packed by the weight's block of O
 
-Packed channels are padded with zeros up to the block. Padding contributes 0 * weight, so that a
-weight of NaN or infinity shows at the border too.
+Packed channels are padded with zeros up to the block; `channels` says how many of the result's are
+true, and the others are zeros whatever the data (infinity * 0 would be NaN). Padding of images
+contributes 0 * weight, so that a weight of NaN or infinity shows at the border too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from minitvm import dtypes, te
 from minitvm.errors import OptionError
 from minitvm.relay.ir import TensorType
-from minitvm.relay.layout import Layout, pack, parse_layout, unpack
+from minitvm.relay.layout import Layout, blocks_of, pack, parse_layout, unpack
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn import conv2d_compute
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True, slots=True)
 class Conv2d(Op):
-    """A two-dimensional convolution (cross-correlation, as in ONNX) in `groups` groups."""
+    """A two-dimensional convolution (cross-correlation, as in ONNX) in `groups` groups.
+
+    `channels`: the number of output channels; None: as many as the weight has, padding included.
+    """
 
     name = "nn.conv2d"
     pattern = Pattern.OUT_ELEMWISE_FUSABLE
@@ -44,6 +48,7 @@ class Conv2d(Op):
     padding: Pads = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    channels: int | None = None
     data_layout: str = "NCHW"
     kernel_layout: str = "OIHW"
 
@@ -77,25 +82,31 @@ class Conv2d(Op):
             raise self.fail(types, "channels and the extents of the weight must be known")
         filters, inputs, *taps = known
         window = self.window(taps[0], taps[1])
-        if fault := window.fault():
+        if fault := window.fault() or self._channel_fault(channels, filters, inputs):
             raise self.fail(types, fault)
-        if self.groups < 1 or filters % self.groups or inputs * self.groups != channels:
-            raise self.fail(
-                types,
-                f"with {self.groups} groups, the weight takes {inputs} channels a group and gives "
-                f"{filters}; the data has {channels}",
-            )
-        if self.is_depthwise_packed and not self.groups == channels == filters:
-            raise self.fail(types, "OIHW1i16o over packed data needs a group for each channel")
         rows, columns = window.outputs(height, width)
-        if not data_layout.is_packed() and kernel_layout.is_packed() and (
-            self.groups != 1 or channels != kernel_layout.block("I")
-        ):
-            raise self.fail(types, f"{kernel_layout} over NCHW takes all channels as one block")
         if any(isinstance(extent, int) and extent < 1 for extent in (rows, columns)):
             raise self.fail(types, f"the window of {window.span} exceeds the padded image")
         shape = parse_layout(self.out_layout).pack_shape((batch, filters, rows, columns))
         return TensorType(shape, data.dtype)
+
+    def _channel_fault(self, channels: int, filters: int, inputs: int) -> str:
+        """What is wrong with the numbers of channels, padding included; empty if nothing is."""
+        data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        if self.groups < 1 or filters % self.groups or inputs * self.groups != channels:
+            return (
+                f"with {self.groups} groups, the weight takes {inputs} channels a group and gives "
+                f"{filters}; the data has {channels}"
+            )
+        if self.is_depthwise_packed and not self.groups == channels == filters:
+            return f"{kernel} over packed data needs a group for each channel"
+        whole = self.groups == 1 and channels == kernel.block("I")
+        if kernel.is_packed() and not data.is_packed() and not whole:
+            return f"{kernel} over NCHW takes all channels as one block"
+        block = kernel.block("O")
+        if self.channels is not None and blocks_of(self.channels, block) != filters // block:
+            return f"the weight gives {filters} channels, not {self.channels}"
+        return ""
 
     def _layouts(self, types: tuple[TensorType, TensorType]) -> tuple[Layout, Layout]:
         try:
@@ -118,6 +129,8 @@ class Conv2d(Op):
         image = _unpacked(data, self.data_layout)
         kernel = _unpacked(weight, self.kernel_layout)
         result = convolve(image, kernel, self.window(*kernel.shape[2:]), self.groups)
+        if self.channels is not None:
+            result[:, self.channels :] = 0
         out_layout = parse_layout(self.out_layout)
         return pack(result, out_layout) if out_layout.is_packed() else result
 
@@ -128,10 +141,12 @@ class Conv2d(Op):
         if not kernel_layout.is_packed():
             return conv2d_compute.plain(data, weight, window, self.groups)
         if self.is_depthwise_packed:
-            return conv2d_compute.depthwise_packed(data, weight, window)
-        if window.is_pointwise and parse_layout(self.data_layout).is_packed():
-            return conv2d_compute.pointwise_packed(data, weight, window, self.groups)
-        return conv2d_compute.packed(data, weight, window, self.groups)
+            result = conv2d_compute.depthwise_packed(data, weight, window)
+        elif window.is_pointwise and parse_layout(self.data_layout).is_packed():
+            result = conv2d_compute.pointwise_packed(data, weight, window, self.groups)
+        else:
+            result = conv2d_compute.packed(data, weight, window, self.groups)
+        return conv2d_compute.with_zero_padding(result, self.channels)
 
     def schedule(
         self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
@@ -161,18 +176,19 @@ class Conv2d(Op):
         if not dtypes.is_float(types[0].dtype):
             return None
         packed = f"NCHW{block}c"
+        named = replace(self, channels=filters) if filters % block else self
         if self.groups > 1 and self.groups == channels == filters:
             kernel = f"OIHW1i{block}o"
             padded = -(-channels // block) * block
-            op = replace(self, groups=padded, data_layout=packed, kernel_layout=kernel)
+            op = replace(named, groups=padded, data_layout=packed, kernel_layout=kernel)
             return LayoutChoice(op, (packed, kernel), packed)
         if self.groups > 1 and (channels // self.groups % block or filters // self.groups % block):
             return None
         if self.groups == 1 and unpacked_data:
             kernel = f"OIHW{channels}i{block}o"
-            return LayoutChoice(replace(self, kernel_layout=kernel), (None, kernel), packed)
+            return LayoutChoice(replace(named, kernel_layout=kernel), (None, kernel), packed)
         kernel = f"OIHW{block}i{block}o"
-        op = replace(self, data_layout=packed, kernel_layout=kernel)
+        op = replace(named, data_layout=packed, kernel_layout=kernel)
         return LayoutChoice(op, (packed, kernel), packed)
 
 

@@ -6,6 +6,7 @@
     conv2d_nchwc_pointwise     n, fo, p, fi       (p = y * W + x)  co, ky, kx, ci
     conv2d_nchwc_unflatten     n, fo, y, x, fi    reads the one above
     depthwise_conv2d_nchwc     n, co, y, x, ci                     ky, kx
+    conv2d_channels            n, fo, y, x, fi    zeros in padding lanes, where there are any
     pad                        as its input
 
 fo and fi are a block of output channels and the lane in it, co and ci the same for inputs. A
@@ -90,6 +91,18 @@ def depthwise_packed(data: te.Tensor, weight: te.Tensor, window: Window) -> te.T
         return te.sum(pixel * weight[co, 0, ky, kx, 0, ci], axis=[ky, kx])
     shape = (batch, blocks, *outputs, lanes)
     return _stage(shape, element, "depthwise_conv2d_nchwc", window, blocks * lanes)
+
+
+def with_zero_padding(result: te.Tensor, channels: int | None) -> te.Tensor:
+    """A packed result with zeros behind its true channels; itself where there are no others."""
+    _, blocks, _, _, lanes = result.extents()
+    if channels is None or channels == blocks * lanes:
+        return result
+
+    def element(n: Expr, fo: Expr, y: Expr, x: Expr, fi: Expr) -> Any:
+        return te.select(fo * lanes + fi < channels, result[n, fo, y, x, fi], 0)
+
+    return stage(result.extents(), element, "conv2d_channels")
 
 
 def _packed_axes(
