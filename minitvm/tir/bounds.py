@@ -119,11 +119,11 @@ def floor_modulo(a: Interval, b: Interval) -> Interval:
         if b.low == b.high and a.is_finite and a.low // b.low == a.high // b.low:
             return Interval(a.low % b.low, a.high % b.low)
         if a.low >= 0:
-            return Interval(a.low if a.high < b.low else 0, min(a.high, b.high - 1))
-        return Interval(0, b.high - 1) if b.has_high else Interval(0, INFINITY)
-    if b.high < 0:
-        return interval(b.low + 1, 0)
-    return interval(min(b.low + 1, 0), max(b.high - 1, 0))
+            return interval(a.low if a.high < b.low else 0, min(a.high, b.high - 1 if b.has_high else INFINITY))
+        return interval(0, b.high - 1 if b.has_high else INFINITY)
+    low = b.low + 1 if b.has_low else -INFINITY
+    high = b.high - 1 if b.has_high else INFINITY
+    return interval(min(low, 0), max(high, 0))
 
 
 def _above(value: Interval, least: int) -> Interval | None:
