@@ -19,7 +19,6 @@ from minitvm.relay.ops.families import (
     ANY,
     BOOL,
     FLOAT,
-    INTEGER,
     Binary,
     Comparison,
     broadcast_extents,
@@ -175,15 +174,16 @@ class Divide(Binary):
 @register
 @dataclass(frozen=True, slots=True)
 class FloorDivide(Binary):
-    """The greatest integer not above x / y, of integers."""
+    """The greatest integer not above x / y."""
 
     name = "floor_divide"
-    kinds = INTEGER
 
     def meaning(self, x: np.ndarray, y: np.ndarray) -> Any:
         return np.floor_divide(x, y)
 
     def element(self, x: Expr, y: Expr) -> Expr:
+        if dtypes.is_float(x.dtype):
+            return x // y
         minus = ir.convert(0, x.dtype) - x
         return _guarded(x, y, lambda a, b: a // b, by_minus_one=minus)
 
@@ -191,15 +191,18 @@ class FloorDivide(Binary):
 @register
 @dataclass(frozen=True, slots=True)
 class Mod(Binary):
-    """The remainder of the truncated quotient of integers, with the sign of x."""
+    """The remainder of the truncated quotient, with the sign of x."""
 
     name = "mod"
-    kinds = INTEGER
 
     def meaning(self, x: np.ndarray, y: np.ndarray) -> Any:
         return np.fmod(x, y)
 
     def element(self, x: Expr, y: Expr) -> Expr:
+        if dtypes.is_float(x.dtype):
+            rest = intrinsic("abs", x) % intrinsic("abs", y)
+            return te.select(x < 0, -rest, rest)
+
         def remainder(a: Expr, b: Expr) -> Expr:
             return a - _truncated_quotient(a, b) * b
 
@@ -209,15 +212,16 @@ class Mod(Binary):
 @register
 @dataclass(frozen=True, slots=True)
 class FloorMod(Binary):
-    """The remainder of the quotient of integers rounded down, with the sign of y."""
+    """The remainder of the quotient rounded down, with the sign of y."""
 
     name = "floor_mod"
-    kinds = INTEGER
 
     def meaning(self, x: np.ndarray, y: np.ndarray) -> Any:
         return np.mod(x, y)
 
     def element(self, x: Expr, y: Expr) -> Expr:
+        if dtypes.is_float(x.dtype):
+            return x % y
         return _guarded(x, y, lambda a, b: a % b, by_minus_one=ir.convert(0, x.dtype))
 
 

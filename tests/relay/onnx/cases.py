@@ -108,6 +108,7 @@ BROADCAST = [
     Case("Where", [bools(3, 1), X, real(4)]),
     Case("Mod", [whole(12), np.int64([3, -3, 2, -2] * 3)]),
     Case("Mod", [whole(12), np.int64([3, -3, 2, -2] * 3)], attributes={"fmod": 1}),
+    Case("Mod", [X, real(3, 1, seed=7)], attributes={"fmod": 1}),
     Case("BitShift", [whole(6, dtype="uint8"), np.uint8([0, 1, 2, 3, 7, 1])],
          attributes={"direction": "LEFT"}),
     Case("BitShift", [whole(6, dtype="uint32") * 100, np.uint32([0, 1, 2, 3, 7, 1])],

@@ -7,7 +7,7 @@ import numpy as np
 from minitvm import dtypes
 from minitvm.errors import ModelError
 from minitvm.relay.ir import Atom, Constant
-from minitvm.relay.onnx.conversion import Conversion, Unsupported, chain
+from minitvm.relay.onnx.conversion import Conversion, chain
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.op import Op
 from minitvm.relay.ops.bits import (
@@ -100,8 +100,6 @@ def mod(c: Conversion) -> Atom:
     dtype = c.type(c.input(0)).dtype
     if dtypes.is_float(dtype) and not truncated:
         raise ModelError(f"{c.node}: floats need fmod=1")
-    if dtypes.is_float(dtype):
-        raise Unsupported("the remainder of floats", "write it as x - y * Floor(x / y)")
     return c.emit(Mod() if truncated else FloorMod(), c.input(0), c.input(1))
 
 
