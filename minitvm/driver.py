@@ -27,7 +27,7 @@ from minitvm.codegen.link import export, find_linker
 from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
 from minitvm.instruments import DumpIR, PassTimer
 from minitvm.origin import Origin
-from minitvm.relay.ir import Call, Function, Module, TensorType, TupleType
+from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, TupleType
 from minitvm.relay.lower import canonical, line_origins, lower_function, lower_main
 from minitvm.relay.memory import MemoryPlan, plan_memory
 from minitvm.relay.onnx import from_onnx
@@ -253,9 +253,11 @@ class _Build:
         called = {
             binding.value.callee.name
             for binding in self.module.main.body.bindings
-            if isinstance(binding.value, Call) and binding.var not in plan.views
+            if isinstance(binding.value, Call)
+            and isinstance(binding.value.callee, GlobalVar)
+            and binding.var not in plan.views
         }
-        functions = {key: self.module.functions[key] for key in self.module.functions if key in called}
+        functions = {key: f for key, f in self.module.functions.items() if key in called}
         kernels: dict[str, Kernel] = {}
         for index, (key, function) in enumerate(functions.items()):
             self.progress("compiling kernels", index, len(functions))

@@ -41,6 +41,7 @@ from minitvm.relay.ir import (
 from minitvm.relay.memory import MemoryPlan
 from minitvm.relay.op import Op, Pattern
 from minitvm.target import Target
+from minitvm.te.recipes import schedule_outputs
 from minitvm.tir import ir
 
 ALIGNMENT = 64
@@ -152,13 +153,13 @@ def _distinct_outputs(tensors: tuple[te.Tensor, ...]) -> tuple[te.Tensor, ...]:
 def schedule_function(graph: TensorGraph, target: Target,
                       steps: Sequence[Any] | None = None) -> te.Schedule:
     """The schedule: a replay of `steps`, or the default recipe of the anchor."""
-    s = te.create_schedule(list(graph.outputs))
     if steps is not None:
-        s.replay(steps)
-    elif graph.anchor_op is not None and len(graph.outputs) == 1:
+        return te.Schedule.replay(graph.outputs, steps)
+    s = te.create_schedule(list(graph.outputs))
+    if graph.anchor_op is not None and len(graph.outputs) == 1:
         graph.anchor_op.schedule(s, graph.anchor, graph.outputs[0], target)
     else:
-        te.recipes.schedule_outputs(s, graph.outputs, target)
+        schedule_outputs(s, graph.outputs, target)
     return s
 
 
