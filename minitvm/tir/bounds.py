@@ -115,15 +115,15 @@ def floor_divide(a: Interval, b: Interval) -> Interval:
 
 def floor_modulo(a: Interval, b: Interval) -> Interval:
     """The interval of a % b, b not zero: a's own where no value of it changes."""
-    if b.low > 0:
-        if b.low == b.high and a.is_finite and a.low // b.low == a.high // b.low:
-            return Interval(a.low % b.low, a.high % b.low)
-        if a.low >= 0:
-            return interval(a.low if a.high < b.low else 0, min(a.high, b.high - 1 if b.has_high else INFINITY))
-        return interval(0, b.high - 1 if b.has_high else INFINITY)
-    low = b.low + 1 if b.has_low else -INFINITY
-    high = b.high - 1 if b.has_high else INFINITY
-    return interval(min(low, 0), max(high, 0))
+    last = b.high - 1 if b.has_high else INFINITY
+    if b.low <= 0:
+        first = b.low + 1 if b.has_low else -INFINITY
+        return Interval(min(first, 0), max(last, 0))
+    if b.low == b.high and a.is_finite and a.low // b.low == a.high // b.low:
+        return Interval(a.low % b.low, a.high % b.low)
+    if a.low >= 0:
+        return Interval(a.low if a.high < b.low else 0, min(a.high, last))
+    return Interval(0, last)
 
 
 def _above(value: Interval, least: int) -> Interval | None:
