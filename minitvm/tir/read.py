@@ -276,14 +276,14 @@ class _Reader:
         found = scope.get(node.id)
         if isinstance(found, Var):
             return found
-        what = "is a buffer, not a value" if found else "is not defined here"
+        what = "is a buffer, not a value" if found is not None else "is not defined here"
         self.fail(node, f"{node.id} {what}")
 
     def buffer(self, node: ast.expr, scope: Scope) -> Buffer:
         found = scope.get(self.source.name(node))
         if isinstance(found, Buffer):
             return found
-        what = "is a value, not a buffer" if found else "is not defined here"
+        what = "is a value, not a buffer" if found is not None else "is not defined here"
         self.fail(node, f"{ast.unparse(node)} {what}")
 
     def indices(self, node: ast.expr, scope: Scope) -> tuple[Expr, ...]:

@@ -207,11 +207,11 @@ class _Printer:
                 raise TypeError(f"not a statement: {statement!r}")
 
     def domain(self, loop: For) -> str:
-        kind = KIND_NAMES[loop.kind]
+        kind = KIND_NAMES.get(loop.kind, loop.kind)
         start, extent = loop.start, loop.extent
         if isinstance(start, Const) and start.value == 0 and start.dtype == extent.dtype:
             return f"{kind}({self.expr(extent)})"
-        if isinstance(start, Const) and isinstance(extent, Const):
+        if isinstance(start, Const) and isinstance(extent, Const) and dtypes.is_int(start.dtype):
             stop = int(start.value) + int(extent.value)
             if stop <= dtypes.integer_range(start.dtype)[1] and start.dtype == extent.dtype:
                 return f"{kind}({self.expr(start)}, {self.expr(Const(stop, start.dtype))})"
@@ -258,7 +258,7 @@ class _Printer:
         return (text if typed else f"{expr.dtype}({text})"), ATOM
 
     def write_binary(self, expr: Binary) -> tuple[str, int]:
-        if expr.op in ("min", "max"):
+        if expr.op not in OPERATORS:  # min, max, and what the verifier will refuse
             a, b = self.pair(expr.a, expr.b)
             return f"{expr.op}({a}, {b})", ATOM
         symbol, binding = OPERATORS[expr.op]
@@ -267,7 +267,7 @@ class _Printer:
 
     def write_compare(self, expr: Compare) -> tuple[str, int]:
         a, b = self.pair(expr.a, expr.b, COMPARE + 1, COMPARE + 1)
-        return f"{a} {COMPARISONS[expr.op]} {b}", COMPARE
+        return f"{a} {COMPARISONS.get(expr.op, expr.op)} {b}", COMPARE
 
     def write_and(self, expr: And) -> tuple[str, int]:
         return f"{self.expr(expr.a, AND)} and {self.expr(expr.b, AND + 1)}", AND
