@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from minitvm import te
 from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType, TupleType
-from minitvm.relay.op import Op, Pattern, register
+from minitvm.relay.layout import Axis, parse_layout
+from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.axes import one_axis
 from minitvm.relay.ops.families import elementwise, extents_of, integers, require_one_dtype
 from minitvm.tir import ir
@@ -74,6 +76,20 @@ class Concatenate(Op):
             return choose(i[axis], ends, read, 0, len(inputs))
 
         return elementwise(self, (*shape[:axis], ends[-1], *shape[axis + 1:]), body)
+
+    def follow_layout(
+        self, types: tuple[Any, ...], layouts: tuple[str | None, ...]
+    ) -> LayoutChoice | None:
+        """All packed alike, where no padding of channels would come to lie in the middle."""
+        text = next((text for text in layouts if text is not None), None)
+        if text is None:
+            return None
+        layout = parse_layout(text)
+        name = layout.logical[self.axis % len(layout.logical)]
+        if any(given.shape[self.axis] % layout.block(name) != 0 for given in types[:-1]):
+            return None
+        place = layout.axes.index(Axis(name))
+        return LayoutChoice(replace(self, axis=place), (text,) * len(types), text)
 
 
 @register
