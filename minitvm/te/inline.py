@@ -4,24 +4,27 @@
 
 An inlined value that is read several times is computed several times, so bodies can grow
 exponentially: `expanded_size` counts the nodes without building them, and `compute_inline` refuses
-what would grow past `INLINE_LIMIT`.
+what would grow past `INLINE_LIMIT`, or become deeper than `INLINE_DEPTH`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from minitvm.origin import Origin
 from minitvm.te.attach import readers_with_loops
 from minitvm.te.stage import Size, Stage, StageGraph
-from minitvm.te.tensor import Compute, Tensor
+from minitvm.te.tensor import Compute
 from minitvm.tir import ir
 from minitvm.tir.ir import And, Call, Compare, Const, Expr, Not, Or, Read, Var
 from minitvm.tir.simplify import Analyzer
 
 INLINE_LIMIT = 10_000
 """The most nodes that the bodies of a stage may have once its inlined producers are in them."""
+INLINE_DEPTH = 256
+"""The most levels that such a body may have: passes recurse over expressions."""
 
 
 @dataclass(slots=True)
@@ -54,7 +57,12 @@ class _Expander:
             case Var():
                 return points.get(expr, expr)
             case Read(tensor, indices):
-                return self._read(tensor, tuple(self._index(index, points) for index in indices))
+                stage = self.graph.by_op[tensor.op]
+                indices = tuple(map(self._index, indices, repeat(points)))
+                if stage.attach != "inline":
+                    return Read(tensor, indices)
+                body, inner_points = self._inlined(stage, tensor.index, indices)
+                return self.expand(body, inner_points)
             case Call("if_then_else", (condition, a, b)):
                 condition = self.expand(condition, points)
                 return ir.if_then_else(condition, self.expand(a, points), self.expand(b, points))
@@ -62,8 +70,17 @@ class _Expander:
                 return self.analyzer.simplify(self._condition(expr, points))
         return ir.with_children(expr, self._operands(expr, points))
 
+    def _inlined(
+        self, stage: Stage, index: int, indices: tuple[Expr, ...]
+    ) -> tuple[Expr, Mapping[Var, Expr]]:
+        """The body of an inlined stage, and where it is read."""
+        assert isinstance(stage.op, Compute)
+        self.origins.append(stage.op.origin)
+        points = {axis.var: at for axis, at in zip(stage.op.axis, indices, strict=True)}
+        return stage.op.bodies[index], points
+
     def _operands(self, expr: Expr, points: Mapping[Var, Expr]) -> tuple[Expr, ...]:
-        return tuple(self.expand(operand, points) for operand in ir.children(expr))
+        return tuple(map(self.expand, ir.children(expr), repeat(points)))
 
     def _condition(self, expr: Expr, points: Mapping[Var, Expr]) -> Expr:
         """A condition, not simplified: that is done once, at its top."""
@@ -74,16 +91,6 @@ class _Expander:
 
     def _index(self, index: Expr, points: Mapping[Var, Expr]) -> Expr:
         return self.analyzer.simplify(self.expand(index, points))
-
-    def _read(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
-        stage = self.graph.by_op[tensor.op]
-        if stage.attach != "inline":
-            return Read(tensor, indices)
-        op = stage.op
-        assert isinstance(op, Compute)
-        self.origins.append(op.origin)
-        points = {axis.var: index for axis, index in zip(op.axis, indices, strict=True)}
-        return self.expand(op.bodies[tensor.index], points)
 
 
 # --- how large it gets --------------------------------------------------------------------------
@@ -101,11 +108,13 @@ def expanded_size(graph: StageGraph, stage: Stage) -> int:
 
 
 def _size(body: Expr, graph: StageGraph) -> Size:
-    nodes, uses = 0, dict[Var, int]()
-    stack = [(body, 1)]
+    """A walk that jumps over inlined bodies: their sizes are known."""
+    nodes, depth, uses = 0, 0, dict[Var, int]()
+    stack = [(body, 1, 1)]  # an expression, how often it stands there, and its level
     while stack:
-        expr, times = stack.pop()
+        expr, times, level = stack.pop()
         nodes += times
+        depth = max(depth, level)
         if isinstance(expr, Var):
             uses[expr] = uses.get(expr, 0) + times
         elif isinstance(expr, Read) and graph.by_op[expr.tensor.op].attach == "inline":
@@ -113,24 +122,31 @@ def _size(body: Expr, graph: StageGraph) -> Size:
             assert isinstance(producer.op, Compute) and producer.sizes is not None
             inner = producer.sizes[expr.tensor.index]
             nodes += times * (inner.nodes - 1)
+            last = level + inner.depth - 1
+            depth = max(depth, last)
             for axis, index in zip(producer.op.axis, expr.indices):
                 count = times * inner.uses.get(axis.var, 0)
                 if count:
                     nodes -= count
-                    stack.append((index, count))
+                    stack.append((index, count, last))
         else:
-            stack.extend((operand, times) for operand in ir.children(expr))
-    return Size(nodes, uses)
+            stack.extend((operand, times, level + 1) for operand in ir.children(expr))
+    return Size(nodes, depth, uses)
 
 
 def too_large(graph: StageGraph, stage: Stage) -> str | None:
     """Why `stage`, now inlined, makes a reader too large; None if it doesn't."""
     graph.changed(stage)
     for reader in readers_with_loops(graph, stage):
-        size = expanded_size(graph, reader)
-        if size > INLINE_LIMIT:
+        nodes = expanded_size(graph, reader)
+        if nodes > INLINE_LIMIT:
             return (
-                f"the value of {reader.name} would grow to {size} nodes, more than "
+                f"the value of {reader.name} would grow to {nodes} nodes, more than "
                 f"{INLINE_LIMIT}, because {stage.name} is read several times"
+            )
+        depth = max(size.depth for size in reader.sizes or ())
+        if depth > INLINE_DEPTH:
+            return (
+                f"the value of {reader.name} would be {depth} levels deep, more than {INLINE_DEPTH}"
             )
     return None

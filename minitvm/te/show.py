@@ -58,12 +58,14 @@ def _body_line(nest: Nest) -> str:
 
 
 def refuse(
-    graph: StageGraph, stage: Stage, action: str, reason: str, choices: Iterable[str] = ()
+    graph: StageGraph, stage: Stage | str, action: str, reason: str, choices: Iterable[str] = ()
 ) -> NoReturn:
-    """Raises the `ScheduleError` of a primitive that would not be legal."""
+    """Raises the `ScheduleError` of a primitive that would not be legal on a stage (or on one
+    that doesn't exist, by name)."""
     legal = ", ".join(choices) or "none"
+    name = stage if isinstance(stage, str) else stage.name
     raise ScheduleError(
-        f"{action} of stage {stage.name} is refused: {reason}. Legal choices: {legal}.\n"
+        f"{action} of stage {name} is refused: {reason}. Legal choices: {legal}.\n"
         f"The loops so far:\n{show_graph(graph)}"
     )
 

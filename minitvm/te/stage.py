@@ -69,9 +69,10 @@ Attach = At | Literal["root", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The nodes of an expression, and how often each axis variable stands in it."""
+    """The nodes and levels of an expression, and how often each axis variable stands in it."""
 
     nodes: int
+    depth: int
     uses: Mapping[Var, int]
 
 

@@ -7,7 +7,8 @@
 
     Tensor  = output `index` of an operation: shape, dtype; `T[i, j]` reads it
     Operation = Placeholder(name, shape, dtype)
-              | Compute(name, axis: IterVar*, reduce_axis: IterVar*, bodies: Expr*, tag, attrs, origin)
+              | Compute(name, axis: IterVar*, reduce_axis: IterVar*, bodies: Expr*, tag, attrs,
+                        origin)
     IterVar = var, start, extent, kind: spatial | reduce
 
 Expressions are tir's, with `Read` for elements of tensors and `Reduce` as the root of a body.
@@ -139,7 +140,7 @@ Operation = Placeholder | Compute
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Output `index` of an operation. Equal when the operation is the same object and index equal."""
+    """Output `index` of an operation. Equal when operation (by identity) and index are equal."""
 
     op: Operation
     index: int
@@ -173,7 +174,8 @@ class Tensor:
             indices = (indices,)
         if len(indices) != len(self.shape):
             raise TypeError(
-                f"{self.name} has {len(self.shape)} dimensions but is read with {len(indices)} indices"
+                f"{self.name} has {len(self.shape)} dimensions but is read with {len(indices)} "
+                f"indices"
             )
         return Read(self, tuple(as_expr(index) for index in indices))
 
@@ -184,7 +186,9 @@ class Tensor:
         return f"Tensor({self.name}, {tuple(self.shape)}, {self.dtype})"
 
 
-def placeholder(shape: Sequence[ExprLike], dtype: str = "float32", name: str = "placeholder") -> Tensor:
+def placeholder(
+    shape: Sequence[ExprLike], dtype: str = "float32", name: str = "placeholder"
+) -> Tensor:
     """An input tensor."""
     dtypes.split(dtype)
     extents = tuple(as_expr(extent) for extent in shape)
@@ -214,7 +218,8 @@ def compute(
         for axis_name, extent in zip(names, extents, strict=True)
     )
     value = fcompute(*(axis.var for axis in axes))
-    bodies = tuple(as_expr(body, "float32") for body in (value if isinstance(value, tuple) else (value,)))
+    values = value if isinstance(value, tuple) else (value,)
+    bodies = tuple(as_expr(body, "float32") for body in values)
     reduces = [body for body in bodies if isinstance(body, Reduce)]
     if reduces and len(reduces) != len(bodies):
         raise TypeError(f"{name}: a compute is a reduction in all of its outputs, or in none")
@@ -231,7 +236,7 @@ def _argument_names(fcompute: Callable[..., Any], count: int) -> list[str]:
     if code is None or code.co_flags & 0x04:  # not a plain function, or one that takes *indices
         return [f"i{position}" for position in range(count)]
     bound = 1 if hasattr(fcompute, "__self__") else 0
-    required = code.co_argcount - len(fcompute.__defaults__ or ())  # type: ignore[attr-defined]
+    required = code.co_argcount - len(fcompute.__defaults__ or ())
     if not required <= bound + count <= code.co_argcount:
         raise TypeError(f"the function takes {required - bound} indices; the shape has {count}")
     return list(code.co_varnames[bound : bound + count])
@@ -259,7 +264,9 @@ def comm_reducer(
     def identity(element_dtypes: tuple[str, ...]) -> tuple[Expr, ...]:
         result = fidentity(*element_dtypes)
         values = result if isinstance(result, tuple) else (result,)
-        return tuple(as_expr(value, dtype) for value, dtype in zip(values, element_dtypes, strict=True))
+        return tuple(
+            as_expr(value, dtype) for value, dtype in zip(values, element_dtypes, strict=True)
+        )
 
     return _reduction(Reducer(name, combine, identity))
 

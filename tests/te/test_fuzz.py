@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from minitvm import te
 from minitvm.te import steps
 from minitvm.te.schedule import Schedule
-from minitvm.testing.te_strategies import evaluate, programs, random_inputs, random_schedule
+from minitvm.testing.te_oracle import evaluate, random_inputs
+from minitvm.testing.te_strategies import programs, random_schedule
+from minitvm.tir import passes
 from minitvm.tir.interpret import run
 from minitvm.tir.text import print_func
 from minitvm.tir.verify import verify
@@ -33,6 +35,20 @@ def test_accepted_schedules_compute_the_same(program, seed, data):
     inputs = random_inputs(program, seed)
     expected = evaluate(program, inputs)
     func, outputs = outputs_of(schedule, program, inputs)
+    for got, want in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(got, want, err_msg=f"{schedule.steps}\n{print_func(func)}")
+
+
+@given(programs(3), st.integers(0, 2**16), st.data())
+def test_the_passes_of_tir_keep_what_is_lowered(program, seed, data):
+    schedule = random_schedule(data.draw, program)
+    inputs = random_inputs(program, seed)
+    expected = evaluate(program, inputs)
+    func = te.lower(schedule, program.args)
+    machine = passes.lower(func)
+    verify(machine, "machine")
+    outputs = [np.zeros(tensor.extents(), tensor.dtype) for tensor in program.outputs]
+    run(machine, [array.reshape(-1) for array in (*inputs, *outputs)])
     for got, want in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(got, want, err_msg=f"{schedule.steps}\n{print_func(func)}")
 

@@ -64,6 +64,14 @@ REFUSALS = {
         lambda e: [e.s["D"].unroll("y"), e.s["D"].parallel("y")], ["already unrolled"]),
     "split annotated": (
         lambda e: [e.s["D"].unroll("y"), e.s["D"].split("y", 2)], ["already unrolled"]),
+    "no such stage": (
+        lambda e: e.s.apply(steps.Split("Z", "i", 2)),
+        ["of stage Z is refused: there is no such stage", "Legal choices: C, D, E."]),
+    "no such stage to cache": (
+        lambda e: e.s.apply(steps.CacheRead("Z", 0, "local", ("C",))), ["there is no such stage"]),
+    "place that is no loop": (
+        lambda e: e.s.apply(steps.ComputeAt("D", "E", "y")),
+        ["of stage D is refused: E has no loop y", "(E, p), (E, q)"]),
     "input": (lambda e: e.s.apply(steps.Split("A", "i", 2)), ["A is an input", "C, D, E"]),
     "inline reduction": (
         lambda e: e.s["C"].compute_inline(), ["it is a reduction", "compute_root, compute_at"]),
@@ -148,6 +156,23 @@ def test_inlining_that_would_explode_is_refused():
     assert 0 < len(refused) < 10
     func = te.lower(s, [x, tensors[-1]])
     assert sum(1 for _ in ir.walk_statements(func.body)) < 100
+
+
+def test_inlining_that_gets_too_deep_is_refused():
+    x = te.placeholder((8,), name="x")
+    tensors = [x]
+    for number in range(300):
+        tensors.append(te.compute((8,), lambda i, p=tensors[-1]: p[i] + 1.0, name=f"t{number}"))
+    s = te.create_schedule(tensors[-1])
+    refused = 0
+    for tensor in tensors[1:-1]:
+        try:
+            s[tensor].compute_inline()
+        except ScheduleError as error:
+            assert "levels deep, more than 256" in str(error)
+            refused += 1
+    assert refused == 1
+    te.lower(s, [x, tensors[-1]])
 
 
 def test_unknown_stage_names_the_stages():

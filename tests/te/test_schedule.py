@@ -23,7 +23,7 @@ def matmul():
 
 
 def test_axis_names_follow_from_the_steps():
-    s, *_, D, k = matmul()
+    s, *_, D, _k = matmul()
     outer, inner = s[D].split("y", factor=4)
     again_outer, again_inner = s[D].split(outer, nparts=2)
     fused = s[D].fuse(inner, "x")
@@ -35,7 +35,7 @@ def test_axis_names_follow_from_the_steps():
 
 def test_steps_are_the_log():
     s, A, _, C, D, k = matmul()
-    xo, yo, xi, yi = s[D].tile("y", "x", 4, 2)
+    xo, yo, _xi, yi = s[D].tile("y", "x", 4, 2)
     s[D].vectorize(yi)
     s[D].pragma(xo, "note", 3)
     s[C].compute_at(s[D], yo)
@@ -74,7 +74,7 @@ def test_what_is_no_step(data):
 
 def test_show_prints_each_step():
     s, *_, C, D, k = matmul()
-    outer, inner = s[D].split("y", factor=4)
+    outer, _inner = s[D].split("y", factor=4)
     s[C].compute_at(s[D], outer)
     s[C].set_scope("local")
     s[C].reorder(k, "j")
@@ -111,7 +111,7 @@ def test_show_names_what_is_inlined():
 
 
 def test_attachment_follows_splits_and_fusions():
-    s, *_, C, D, k = matmul()
+    s, *_, C, D, _k = matmul()
     s[C].compute_at(s[D], "y")
     s[D].split("y", factor=5)
     assert s[C].stage.attach.axis.name == "y.inner"
@@ -120,7 +120,7 @@ def test_attachment_follows_splits_and_fusions():
 
 
 def test_a_prefix_is_a_schedule_of_its_own():
-    s, A, B, C, D, k = matmul()
+    s, A, B, _C, D, _k = matmul()
     s[D].split("y", factor=4)
     s[D].reorder("x", "y.outer")
     first = s.prefix(1)
@@ -201,11 +201,16 @@ def test_inline_cost_is_the_size_of_the_body():
             return node
         return ir.rewrite(expr, rule)
 
-    assert s[w].inline_cost == sum(1 for _ in ir.walk(substitute(w.op.bodies[0])))
+    def depth(expr):
+        return 1 + max(map(depth, ir.children(expr)), default=0)
+
+    expanded = substitute(w.op.bodies[0])
+    assert s[w].inline_cost == sum(1 for _ in ir.walk(expanded))
+    assert s[w].stage.sizes[0].depth == depth(expanded)
 
 
 def test_fuse_of_one_axis_is_that_axis():
-    s, *_, D, k = matmul()
+    s, *_, D, _k = matmul()
     axis = s[D].op.axis[0]
     assert s[D].fuse(axis) is axis
     assert s.steps == ()

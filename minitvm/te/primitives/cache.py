@@ -79,8 +79,7 @@ def apply_cache_read(graph: StageGraph, step: CacheRead) -> Tensor:
     action = f"cache_read({step.stage}, {step.scope})"
     source = graph.by_name.get(step.stage)
     if source is None:
-        refuse(graph, graph.stages[-1], action, f"there is no stage named {step.stage!r}",
-               graph.by_name)
+        refuse(graph, step.stage, action, "there is no such stage", graph.by_name)
     _check_scope(graph, source, step.scope, action)
     readers = [find_stage(graph, name, action) for name in step.readers]
     actual = [other for other in graph.readers(source)

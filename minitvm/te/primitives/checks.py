@@ -15,8 +15,7 @@ def find_stage(graph: StageGraph, name: str, action: str) -> Stage:
     """The stage of that name; refuses inputs, which have no loops."""
     stage = graph.by_name.get(name)
     if stage is None:
-        some = graph.stages[-1]
-        refuse(graph, some, action, f"there is no stage named {name!r}",
+        refuse(graph, name, action, "there is no such stage",
                [other.name for other in graph.stages if other.is_compute])
     if not stage.is_compute:
         refuse(graph, stage, action, f"{name} is an input, which has no loops",

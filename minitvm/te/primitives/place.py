@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minitvm.te.attach import attached_to, legal_places
 from minitvm.te.inline import too_large
-from minitvm.te.primitives.checks import Illegal, attempt, check_places, find_leaf, find_stage
+from minitvm.te.primitives.checks import Illegal, attempt, check_places, find_stage
 from minitvm.te.show import refuse
 from minitvm.te.stage import At, Stage, StageGraph
 from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope
@@ -38,7 +38,9 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
     parent = find_stage(graph, step.parent, action)
     places = legal_places(graph, stage)
     choices = [f"({place.name}, {place.labels[axis]})" for place, axis in places]
-    axis = find_leaf(graph, parent, step.axis, action)
+    axis = parent.axes.get(step.axis)
+    if axis is None or axis not in parent.leaves:
+        refuse(graph, stage, action, f"{parent.name} has no loop {step.axis}", choices)
     if parent.annotations.get(axis) == "vectorized":
         refuse(graph, stage, action, "that loop is vectorized, and each lane would need a copy",
                choices)
