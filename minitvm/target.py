@@ -124,8 +124,11 @@ class Target:
 
     def is_host(self) -> bool:
         """Whether code for this target can run on this machine."""
-        if self.isa != _isa(_host_triple()):
+        host = Target.host()
+        if self.isa != host.isa:
             return False
+        if (self.cpu, self.attributes) == (host.cpu, host.attributes):
+            return True
         names = tuple(sorted(_host_features()))
         return self.supported(names) <= {name for name, has in _host_features().items() if has}
 

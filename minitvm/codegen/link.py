@@ -29,7 +29,7 @@ OVERRIDE = "MINITVM_LINKER"
 """The environment variable that names the command to link with, such as `clang -fuse-ld=lld`."""
 
 _FLAGS = ("--as-needed", "--gc-sections", "--build-id=none", "--strip-all", "--hash-style=gnu",
-          "--no-undefined", "--exclude-libs=ALL")
+          "--no-undefined", "-Bsymbolic")
 _Z_FLAGS = ("noexecstack", "relro", "now", "nodelete")
 _SYSTEM_LIBRARIES = ("libc.", "libm.", "ld-linux-")
 _LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
