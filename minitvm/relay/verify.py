@@ -209,14 +209,17 @@ def check_origins_kept(before: Module, after: Module) -> None:
     that it uses, names the node any more. Losing one is right only where no code is left to name
     it, that is if each of its bindings in `before`
 
-    - was dead: the result does not depend on it;
+    - computed nothing: a tuple, a field of one, another name of an atom, or an `if` itself (what is
+      in its branches counts);
+    - or was dead: the result does not depend on it, other than by the condition of an `if` or of
+      `where`, which goes when both choices are found to be the same;
     - or was static: computed from constants alone, or in a branch not taken of an `if` whose
       condition is constant (in either branch, where it is computed from constants);
     - or may have been the identity on a parameter: it has the type of an argument which is a
       parameter, a constant, or itself of this kind. (The identity on a binding is no reason: the
       binding that stays takes the origin over.)
 
-    The last is a necessary condition only; that the value is the same is for the oracle to check.
+    These are necessary conditions; that the value is the same is for the oracle to check.
     """
     kept = set(_origin_names(after))
     lost: dict[str, Binding] = {}
@@ -293,11 +296,9 @@ def _binding_losses(function: Function) -> list[Binding]:
             static.add(binding.var)
         elif _may_be_identity(binding, static, identity):
             identity.add(binding.var)
-        else:
-            taken = _blocks_taken(binding.value, static)
-            if len(taken) == len(blocks(binding.value)):
-                needed.append(binding)
-            stack.extend((inner, 0) for inner in taken)
+        elif isinstance(binding.value, Call | Function):
+            needed.append(binding)
+        stack.extend((inner, 0) for inner in _blocks_taken(binding.value, static))
     return needed
 
 
@@ -325,26 +326,53 @@ def _is_static(value: Value, static: set[Var]) -> bool:
 
 
 def _may_be_identity(binding: Binding, static: set[Var], identity: set[Var]) -> bool:
-    if isinstance(binding.value, If | Function):
-        return False
-    used = [a for a in atoms(binding.value) if _is_constant(a, static) or a in identity]
-    if isinstance(binding.value, Tuple | TupleGetItem):
-        return len(used) == len(atoms(binding.value))
-    return any(not isinstance(a, GlobalVar) and a.type == binding.var.type for a in used)
+    def known(atom: Atom) -> bool:
+        return _is_constant(atom, static) or atom in identity
+
+    match binding.value:
+        case Call(_, arguments):
+            return any(a.type == binding.var.type for a in arguments if known(a))
+        case If(_, then_block, else_block):
+            return known(then_block.result) and known(else_block.result)
+        case Function():
+            return False
+        case value:
+            return all(map(known, atoms(value)))
 
 
 def _live_vars(body: Block) -> set[Var]:
-    """The variables that a block's result depends on, nested blocks included."""
+    """The variables that a block's result depends on, nested blocks included, conditions not."""
     live: set[Var] = set()
-    _mark_live(body, live)
+    _mark_live(body, live, {})
     return live
 
 
-def _mark_live(block: Block, live: set[Var]) -> None:
+def _mark_live(block: Block, live: set[Var], fields_of: dict[Var, set[int]]) -> None:
+    """Adds to `live`; `fields_of` says which fields of a tuple are live where not all are."""
     if isinstance(block.result, Var):
         live.add(block.result)
     for binding in reversed(block.bindings):
-        if binding.var in live:
-            live.update(atom for atom in atoms(binding.value) if isinstance(atom, Var))
-            for inner in blocks(binding.value):
-                _mark_live(inner, live)
+        used = fields_of.get(binding.var, set())
+        match binding.value:
+            case Tuple(items) if binding.var not in live:
+                live.update(a for i, a in enumerate(items) if i in used and isinstance(a, Var))
+                continue
+            case TupleGetItem(Var() as source, index) if binding.var in live or used:
+                fields_of.setdefault(source, set()).add(index)
+                live.add(binding.var)
+            case value if binding.var in live or used:
+                live.add(binding.var)
+                live.update(atom for atom in _data(value) if isinstance(atom, Var))
+                for inner in blocks(value):
+                    _mark_live(inner, live, fields_of)
+
+
+def _data(value: Value) -> tuple[Atom, ...]:
+    """The atoms of a value but for a condition, which only decides between others."""
+    match value:
+        case If():
+            return ()
+        case Call(Op(name="where"), (_, *choices)):
+            return tuple(choices)
+        case _:
+            return atoms(value)

@@ -259,3 +259,32 @@ def test_a_tuple_of_parameters_may_go():
     x = Var("x", VECTOR)
     pair = Binding(Var("pair", relay.TupleType((VECTOR,))), Tuple((x,)), origin("pair"))
     check_origins_kept(module([x], [pair], pair.var, pair.var.type), module([x], [], x))
+
+
+def test_a_condition_may_go_but_not_what_it_chooses_from():
+    x = relay.var("x", shape=(2,))
+    body = relay.where(x > 1.0, relay.cast(x, "int8"), relay.cast(x, "int8"))
+    greater, first, second, where = relay.Function([x], body).body.bindings
+    steps = zip("abcd", (greater, first, second, where), strict=True)
+    before = module([x.atom], [Binding(b.var, b.value, origin(name)) for name, b in steps],
+                    where.var, where.var.type)
+
+    def after(*names):
+        merged = Binding(where.var, first.value, origin(*names))
+        return module([x.atom], [merged], where.var, where.var.type)
+
+    check_origins_kept(before, after("b", "c", "d"))
+    with pytest.raises(VerifyError, match="'c'"):
+        check_origins_kept(before, after("b", "d"))
+
+
+def test_fields_that_nobody_takes_are_dead():
+    x = relay.var("x", shape=(2,))
+    pair = relay.Tuple([relay.cast(x, "int8"), relay.cast(x, "int16")])
+    first, second, both, item = relay.Function([x], pair[1]).body.bindings
+    steps = zip("abcd", (first, second, both, item), strict=True)
+    renamed = [Binding(b.var, b.value, origin(name)) for name, b in steps]
+    before = module([x.atom], renamed, item.var, item.var.type)
+    check_origins_kept(before, module([x.atom], [renamed[1]], second.var, second.var.type))
+    with pytest.raises(VerifyError, match="'b'"):
+        check_origins_kept(before, module([x.atom], [renamed[0]], first.var, first.var.type))
