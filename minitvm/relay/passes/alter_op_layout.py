@@ -166,7 +166,7 @@ class _Layouts:
         types: tuple[Any, ...] = tuple(argument.type for argument in arguments)
         choice = op.alter_layout(types, self.target)
         if choice is None:
-            if reason:
+            if any(not _is_free(layout, arguments[i]) for i, layout in layouts.items()):
                 remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
             return False
         followed = from_choice(choice)
@@ -251,6 +251,12 @@ class _Layouts:
             op = Reshape(newshape=form.layout.pack_shape(shape))
         stem = "" if isinstance(source, Constant) else f"{getattr(logical, 'name', 'v')}_"
         return self.builder.emit(op, source, origin=origin, name=f"{stem}{form.layout}")
+
+
+def _is_free(layout: Layout, logical: Atom) -> bool:
+    """Whether unpacking a value is a mere reshape."""
+    shape = dict(zip(layout.logical, tensor_type(logical).shape, strict=True))
+    return keeps_order(layout, _plain_layout(layout), shape)
 
 
 def _plain_layout(layout: Layout) -> Layout:

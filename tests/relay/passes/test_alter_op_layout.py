@@ -358,6 +358,11 @@ def test_what_does_not_follow_is_a_remark() -> None:
     with collect() as remarks:
         alter(module, 2)
     assert "nn.softmax does not take packed arguments" in str(remarks[0])
+    net = Net(size=1)
+    pixels = net.module(net.emit("nn.softmax", net.conv(net.x, 6)))
+    with collect() as remarks:
+        alter(pixels, 2)
+    assert not remarks  # unpacking single pixels costs nothing
 
 
 def test_an_operator_whose_choice_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
