@@ -48,11 +48,15 @@ class Comparisons:
 
     def holds(self, condition: Expr) -> bool:
         """Whether a comparison certainly holds."""
+        if isinstance(condition, Const):
+            return bool(condition.value)
         form = self.form(condition)
         return form is not None and _decide(form.op, self._interval_of_form(form))
 
     def fails(self, condition: Expr) -> bool:
         """Whether a comparison certainly does not hold."""
+        if isinstance(condition, Const):
+            return not condition.value
         form = self.form(condition)
         return form is not None and _decide(NEGATED[form.op], self._interval_of_form(form))
 

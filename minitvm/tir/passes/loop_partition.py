@@ -14,7 +14,8 @@ A comparison that no value of the outer variable decides is left to the loops in
 where a guard around all that it does never holds, the piece vanishes: a tail becomes a small tile.
 
 How much code. A border of less than a quarter of a loop's iterations is cold: within it tails are
-still split off, padding keeps its guard at each access. A parallel loop is not split, which would
+still split off, padding keeps its guard at each access. Tails are split off first, so that padding
+is looked at with the extents that smaller tiles have. A parallel loop is not split, which would
 take several regions: its body chooses between the pieces. A vectorized loop is only ever cut short.
 A function grows to at most `MOST_LEAVES` statements with an effect; what is declined is a remark.
 
@@ -85,7 +86,8 @@ def loop_partition(func: PrimFunc) -> PrimFunc:
             for j_1 in unrolled(2):
                 A[8 + j_1] = 1.0
     """
-    return map_body(func, _Partition(func).statement)
+    func = map_body(func, _Partition(func, cold=True).statement)
+    return map_body(func, _Partition(func, cold=False).statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,10 @@ class _Guards:
 class _Partition:
     """One walk. `cold` says that padding keeps its guards in the code at hand."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, cold: bool) -> None:
         self.known = Comparisons()
         self.leaves = _leaves(func.body)
-        self.cold = False
+        self.cold = cold
         self.guards: dict[int, tuple[Expr, tuple[Expr, ...]]] = {}
         self.guards_inside: dict[int, tuple[Stmt, _Guards]] = {}
         self.bind_loops(func.body)

@@ -285,11 +285,16 @@ def _combine(op: str, a: Expr, b: Expr, count: int) -> Expr:
         case "sub", _, Ramp(base, stride, _) if dtypes.lanes(a.dtype) == 1:
             return Ramp(a - base, 0 - stride, count)
         case "mul", Ramp(base, stride, _), _ if dtypes.lanes(b.dtype) == 1:
-            return Ramp(base * b, stride * b, count)
+            return Ramp(_times(base, b), _times(stride, b), count)
         case "mul", _, Ramp(base, stride, _) if dtypes.lanes(a.dtype) == 1:
-            return Ramp(a * base, a * stride, count)
+            return Ramp(_times(a, base), _times(a, stride), count)
         case "add" | "sub", Ramp(base, stride, _), Ramp(other, step, _):
             return Ramp(ir.binary(op, base, other), ir.binary(op, stride, step), count)
     left = Broadcast(a, count) if dtypes.lanes(a.dtype) == 1 else a
     right = Broadcast(b, count) if dtypes.lanes(b.dtype) == 1 else b
     return Binary(op, left, right)
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    zeros = [side for side in (a, b) if isinstance(side, Const) and side.value == 0]
+    return zeros[0] if zeros else a * b
