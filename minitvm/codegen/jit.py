@@ -8,6 +8,7 @@ for measuring schedules; `load_program` makes a `runtime.Module` of a whole mode
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -45,7 +46,8 @@ def _compiler() -> Any:
     return llvm.create_lljit_compiler()
 
 
-_LOADED = [0]
+_NUMBERS = itertools.count()
+"""A name for each library loaded."""
 
 
 def load_objects(objects: Sequence[bytes], names: Sequence[str],
@@ -64,9 +66,8 @@ def load_objects(objects: Sequence[bytes], names: Sequence[str],
     builder.add_current_process()
     for name in names:
         builder.export_symbol(name)
-    _LOADED[0] += 1
     try:
-        return builder.link(_compiler(), f"minitvm{_LOADED[0]}")
+        return builder.link(_compiler(), f"minitvm{next(_NUMBERS)}")
     except RuntimeError as error:
         raise CodegenError(f"LLVM could not load the code into this process: {error}") from error
 

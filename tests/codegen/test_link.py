@@ -183,3 +183,24 @@ def test_objects_for_aarch64_need_no_host(tmp_path):
         assert elf.header(data) == (1, elf.MACHINES["aarch64"])
     for target in (Target("llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64"),):
         assert program_objects(toy_program(target))
+
+
+@needs_compiler
+def test_awkward_names_and_dtypes_make_sound_c(tmp_path):
+    """Names of tensors may hold anything; they must not end a comment or a string of the header."""
+    names = ['quote"back\\slash', "100%d*/ /*", "@name@ é\n", ""]
+    types = ["bool", "float16", "int64", "uint8"]
+    params = ", ".join(f'y{n}: Buffer((3,), "{dtype}")' for n, dtype in enumerate(types))
+    body = "\n".join(f'    y{n}[2] = cast(1, "{dtype}")  #: "c"' for n, dtype in enumerate(types))
+    main = parse_func(f'def main({params}, weights: Buffer((0,), "uint8"), '
+                      f'workspace: Buffer((0,), "uint8")):\n{body}\n')
+    outputs = [TensorInfo(name, (3,), dtype) for name, dtype in zip(names, types)]
+    program = make_program("ünder-score*/", main, [], np.empty(0, np.uint8), [], outputs, HOST)
+    path = export(program, tmp_path / "odd.so")
+    stem = abi.c_name("ünder-score*/")
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"{stem}_sample.c",
+                    "./odd.so", "-o", "odd"], cwd=tmp_path, check=True)
+    shown = subprocess.run(["./odd"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    values = [line.rsplit(":", 1)[1].split() for line in shown.stdout.splitlines()]
+    assert values == [["0", "0", "1"], ["0", "0", str(0x3C00)], ["0", "0", "1"], ["0", "0", "1"]]
+    assert [info.name for info in load(path).outputs] == names
