@@ -43,6 +43,7 @@ class Conversion:
     opset: int
     arguments: list[Atom | None]
     builder: BlockBuilder
+    inline_graph: Callable[[Node, Any], tuple[Atom | None, ...]]
     read: set[str] = field(default_factory=set)
 
     @property
@@ -97,6 +98,14 @@ class Conversion:
         """Refuses a node that asks for more than its first output."""
         if any(self.wants(index) for index in range(1, len(self.node.outputs))):
             raise Unsupported("it asks for more than its first output", advice)
+
+    def inline(self, name: str) -> tuple[Atom | None, ...]:
+        """The results of the subgraph in an attribute; None for what can't be imported."""
+        self.read.add(name)
+        graph = self.node.attributes.get(name)
+        if not hasattr(graph, "node"):
+            raise ModelError(f"{self.node}: the attribute {name} must be a graph")
+        return self.inline_graph(self.node, graph)
 
     # --- attributes
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import minitvm.relay.onnx.converters  # noqa: F401, which fills the table
 from minitvm.errors import MinitvmError, ModelError, UnsupportedOperatorError
 from minitvm.origin import origin
@@ -20,7 +22,7 @@ from minitvm.relay.ir import Atom, Constant, Function, Module, TensorType, Tuple
 from minitvm.relay.onnx.advice import advice_for
 from minitvm.relay.onnx.conversion import Conversion, Unsupported
 from minitvm.relay.onnx.inputs import parameters, static_type
-from minitvm.relay.onnx.reader import Graph, Node, read_graph, read_model
+from minitvm.relay.onnx.reader import Graph, Node, read_graph, read_model, read_subgraph
 from minitvm.relay.onnx.table import CONVERTERS, OLDEST_OPSET, find_converter, newest_opset
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def from_onnx(
     proto, folder = read_model(model)
     graph = read_graph(proto, folder)
     params = parameters(graph, shapes or {})
-    importer = Importer(graph, proto, params)
+    importer = Importer(graph, proto, folder, params)
     importer.run()
     title = name or graph.name or "model"
     return Module({"main": importer.function(title)})
@@ -54,6 +56,7 @@ class Importer:
 
     graph: Graph
     proto: ModelProto
+    folder: str
     params: tuple[Var, ...]
     values: dict[str, Atom | None] = field(default_factory=dict)
     builder: BlockBuilder = field(default_factory=BlockBuilder)
@@ -63,12 +66,9 @@ class Importer:
     def run(self) -> None:
         """Imports every node, then reports what could not be imported."""
         self._check_opset()
-        for name, data in self.graph.weights.items():
-            self.values[name] = Constant(data, origin(name))
         for param in self.params:
             self.values[param.name] = param
-        for node in self.graph.nodes:
-            self._node(node)
+        self._nodes(self.graph.weights, self.graph.nodes)
         if self.problems:
             count = len(self.problems)
             what = "1 node" if count == 1 else f"{count} nodes"
@@ -91,6 +91,23 @@ class Importer:
                 f"{newest}: {advice}"
             )
 
+    def _nodes(self, weights: Mapping[str, np.ndarray], nodes: tuple[Node, ...]) -> None:
+        for name, data in weights.items():
+            self.values[name] = Constant(data, origin(name))
+        for node in nodes:
+            self._node(node)
+
+    def _inline(self, node: Node, branch: Any) -> tuple[Atom | None, ...]:
+        """The results of a subgraph of a node, whose names are seen in the subgraph alone."""
+        outer = self.values
+        weights, nodes, outputs = read_subgraph(branch, node, self.folder, outer.keys())
+        self.values = dict(outer)
+        try:
+            self._nodes(weights, nodes)
+            return tuple(self.values[name] for name in outputs)
+        finally:
+            self.values = outer
+
     def _node(self, node: Node) -> None:
         try:
             results = self._convert(node)
@@ -105,7 +122,7 @@ class Importer:
             if name:
                 self.values[name] = results[position] if results else None
 
-    def _convert(self, node: Node) -> tuple[Atom, ...] | None:
+    def _convert(self, node: Node) -> tuple[Atom | None, ...] | None:
         """The results of a node; None where its arguments could not be imported."""
         opset = self.graph.opsets.get("", 0)
         function = None if node.domain else find_converter(node.operator, opset)
@@ -114,7 +131,7 @@ class Importer:
         arguments = [self.values[name] if name else None for name in node.inputs]
         if any(name and atom is None for name, atom in zip(node.inputs, arguments, strict=True)):
             return None
-        conversion = Conversion(node, opset, arguments, self.builder)
+        conversion = Conversion(node, opset, arguments, self.builder, self._inline)
         results = function(conversion)
         conversion.check_all_read()
         atoms = results if isinstance(results, tuple) else (results,)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,25 @@ def read_graph(model: ModelProto, folder: str) -> Graph:
     known = {value.name for value in inputs} | set(weights)
     ordered = _sorted_nodes(nodes, known, outputs)
     return Graph(graph.name, ordered, weights, inputs, outputs, opsets)
+
+
+def read_subgraph(
+    graph: GraphProto, owner: Node, folder: str, outer: Iterable[str]
+) -> tuple[dict[str, np.ndarray], tuple[Node, ...], tuple[str, ...]]:
+    """Weights, nodes and outputs of a subgraph without inputs; `outer` names may be used in it. Its
+    nodes are named after the node it belongs to."""
+    _require_text(graph)
+    if graph.input:
+        raise ModelError(f"a branch of {owner} has inputs, which a branch may not have")
+    weights = _read_weights(graph, folder)
+    nodes = [
+        (replace(node, name=f"{owner.name}/{node.name}"), names)
+        for node, names in _read_nodes(graph.node, folder)
+    ]
+    outputs = tuple(value.name for value in graph.output)
+    defined = {name for node, _ in nodes for name in node.results}
+    known = set(weights) | (set(outer) - defined)
+    return weights, _sorted_nodes(nodes, known, outputs), outputs
 
 
 def _inline_functions(model: ModelProto) -> ModelProto:

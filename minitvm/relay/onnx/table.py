@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minitvm.relay.ir import Atom
     from minitvm.relay.onnx.conversion import Conversion
 
-    Converter = Callable[[Conversion], Atom | tuple[Atom, ...]]
+    Converter = Callable[[Conversion], Atom | tuple[Atom | None, ...]]
 
 OLDEST_OPSET = 7
 """The oldest opset that is imported; elementwise operators had no numpy broadcasting before."""

@@ -111,6 +111,50 @@ class Gather(Op):
 
 @register
 @dataclass(frozen=True, slots=True)
+class GatherNd(Op):
+    """The parts of x at places that the last axis of `indices` holds: y[i] = x[indices[i, :]]. The
+    first `batch_dims` axes of both are one and the same."""
+
+    batch_dims: int = 0
+    name = "gather_nd"
+    pattern = Pattern.INJECTIVE
+    arity = 2
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        types = (x, indices)
+        require_kind(self, (indices,), INTEGER)
+        batch = self.batch_dims
+        if indices.rank == 0 or not isinstance(indices.shape[-1], int):
+            raise self.fail(types, "the last axis of the indices must have a known extent")
+        depth = indices.shape[-1]
+        if not 0 <= batch < indices.rank or batch + depth > x.rank:
+            raise self.fail(types, f"places of {depth} indices behind {batch} axes exceed x")
+        if x.shape[:batch] != indices.shape[:batch]:
+            raise self.fail(types, f"the first {batch} axes must be the same")
+        for axis in range(batch, batch + depth):
+            _require_elements(self, types, axis)
+        return TensorType((*indices.shape[:-1], *x.shape[batch + depth:]), x.dtype)
+
+    def evaluate(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        *front, depth = indices.shape
+        batch = self.batch_dims
+        places = list(np.indices(front)[:batch])
+        places += [held_indices(indices[..., k], x.shape[batch + k]) for k in range(depth)]
+        return np.array(x[tuple(places)] if places else np.broadcast_to(x, (*front, *x.shape)))
+
+    def compute(self, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        extents, own = x.extents(), indices.extents()
+        batch, depth, rank = self.batch_dims, own[-1], len(own) - 1
+
+        def body(*i: Expr) -> Expr:
+            places = [held_index(indices[(*i[:rank], k)], extents[batch + k]) for k in range(depth)]
+            return x[(*i[:batch], *places, *i[rank:])]
+
+        return elementwise(self, (*own[:-1], *extents[batch + depth:]), body)
+
+
+@register
+@dataclass(frozen=True, slots=True)
 class OneHot(Op):
     """`on` where the position along a new axis is the index, `off` elsewhere; arguments: indices,
     and on and off of rank 0. A negative index counts from the back; one outside is nowhere."""

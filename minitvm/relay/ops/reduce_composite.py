@@ -44,11 +44,14 @@ class FloatReduction(CompositeReduction):
 def mean(emit: Emit, x: Atom, axis: int | tuple[int, ...] | None, keepdims: bool) -> Atom:
     """The sum divided by the number of elements; integers truncate."""
     given = tensor_type(x)
-    extents = given.extents()
+    reduction = Sum(axis, keepdims)
     count = 1
-    for position in all_axes(Sum(axis), (given,), axis, given.rank):
-        count *= extents[position]
-    return emit(Divide(), emit(Sum(axis, keepdims), x), scalar(count, given.dtype))
+    for position in all_axes(reduction, (given,), axis, given.rank):
+        extent = given.shape[position]
+        if not isinstance(extent, int):
+            raise reduction.fail((given,), f"a mean over {extent} elements needs its size")
+        count *= extent
+    return emit(Divide(), emit(reduction, x), scalar(count, given.dtype))
 
 
 @register

@@ -182,6 +182,8 @@ JOINING = [
     Case("Gather", [X, np.int64(1)], [1]), Case("Gather", [X, np.int32([[0], [1]])]),
     Case("GatherElements", [X, whole(2, 3, 2) % 4], attributes={"axis": 2}),
     Case("GatherElements", [real(3, 4), ints(-1, 0, 2, 1)[None]], attributes={"axis": 0}),
+    Case("GatherND", [X, np.int64([[0, 1], [1, -1]])]),
+    Case("GatherND", [X, np.int64([[[2, 1]], [[0, -1]]])], first=12, attributes={"batch_dims": 1}),
     Case("OneHot", [ints(0, 2, -1), np.int64(3), np.float32([0, 5])], [1, 2]),
     Case("OneHot", [whole(2, 2), np.int64(4), np.float32([1, 2])], [1], attributes={"axis": 0}),
 ]
@@ -276,6 +278,8 @@ NORMALIZATION = [
     Case("RMSNormalization", [X, real(4)]),
     Case("RMSNormalization", [X, real(3, 4)], attributes={"axis": -2}),
     Case("InstanceNormalization", [IMAGE, real(4), real(4, seed=5)], [1, 2]),
+    Case("GroupNormalization", [IMAGE, real(4), real(4, seed=5)], [1, 2], first=21,
+         attributes={"num_groups": 2}),
     Case("MeanVarianceNormalization", [IMAGE]),
     Case("MeanVarianceNormalization", [X], attributes={"axes": [0, 1]}),
     Case("LRN", [IMAGE], attributes={"size": 3, "alpha": 0.2, "beta": 0.6, "bias": 1.5},

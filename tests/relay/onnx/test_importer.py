@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from single_node import opsets_of
 
 from minitvm.errors import (
     MinitvmError,
@@ -155,6 +156,57 @@ def test_unused_domains_do_not_matter():
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     nodes = [node("Neg", ["x"], ["y"])]
     assert callees(from_onnx(model(nodes, [value("x")], ["y"], opset_imports=imports)))
+
+
+def branch(nodes: list[Any], output: str, weights: Any = ()) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "branch", [], [onnx.ValueInfoProto(name=output)], list(weights))
+
+
+def branching(taken: bool, opset: int, dead_operator: str = "Exp") -> onnx.ModelProto:
+    """x + 1 of x, or else a dead branch whose shapes contradict."""
+    live = branch([node("Abs", ["x"], ["t"], "abs"), node("Add", ["t", "one"], ["r"])], "r",
+                  [weight("one", [1])])
+    dead = branch([node(dead_operator, ["x"], ["t"]), node("Add", ["t", "bad"], ["r"])], "r",
+                  [weight("bad", [1, 2, 3, 4, 5])])
+    branches = (live, dead) if taken else (dead, live)
+    both = {"then_branch": branches[0], "else_branch": branches[1]}
+    nodes = [
+        node("If", ["condition"], ["t"], "choice", **both),
+        node("Not", ["not_condition"], ["condition"]), node("Neg", ["t"], ["y"]),
+    ]
+    condition = numpy_helper.from_array(np.array(not taken), "not_condition")
+    return model(nodes, [value("x")], ["y"], [condition], opset=opset)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("opset", opsets_of("If"))
+def test_a_branch_known_when_importing_is_taken(taken, opset):
+    module = from_onnx(branching(taken, opset))
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    np.testing.assert_array_equal(run(module, {"x": x})[0], -(np.abs(x) + 1))
+    names = [binding.origin.names[0] for binding in module.main.body.bindings]
+    assert names == ["choice/abs", "choice/Add_1", "Neg_2"]
+
+
+def test_a_dead_branch_may_hold_anything():
+    assert callees(from_onnx(branching(True, 17, "Frobnicate"))) == ["abs", "add", "negative"]
+
+
+def test_problems_inside_a_branch_are_reported():
+    proto = branching(True, 17)
+    taken, = (a for a in proto.graph.node[0].attribute if a.name == "then_branch")
+    taken.g.node[0].op_type = "LSTM"
+    with pytest.raises(UnsupportedOperatorError, match='node "choice/abs": LSTM') as error:
+        from_onnx(proto)
+    assert str(error.value).startswith("1 node of the model")
+
+
+def test_a_condition_computed_at_run_time_is_not_supported():
+    proto = branching(True, 17)
+    proto.graph.initializer.pop()
+    proto.graph.input.append(value("not_condition", (), TensorProto.BOOL))
+    with pytest.raises(UnsupportedOperatorError, match="condition is computed at run time; fix"):
+        from_onnx(proto)
 
 
 # --- shapes -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from semantics import check, random_array, seeds, shapes
 from minitvm.errors import TypeInferenceError
 from minitvm.relay.infer import operator_type
 from minitvm.relay.ir import TensorType
-from minitvm.relay.ops.gather import Gather, OneHot, Take
+from minitvm.relay.ops.gather import Gather, GatherNd, OneHot, Take
 from minitvm.relay.ops.join import Concatenate, Split, Stack, StridedSlice
 
 
@@ -125,6 +125,25 @@ def test_gather_takes_a_part_of_the_other_axes():
     assert check(Gather(0), x, np.int64([[2, 0]])).tolist() == [[8, 1]]
     with pytest.raises(TypeInferenceError, match="must fit"):
         operator_type(Gather(0), (TensorType((3, 4), "float32"), TensorType((1, 5), "int64")))
+
+
+@given(seed=seeds, batch=st.integers(0, 1), depth=st.integers(0, 2), middle=shapes)
+def test_gather_nd(seed, batch, depth, middle):
+    x = random_array(seed, (2, 3, 4))
+    front = (2, *middle) if batch else (*middle[:2], 2)
+    limits = np.array(x.shape[batch : batch + depth])
+    random = np.random.default_rng(seed)
+    indices = random.integers(-limits, limits, (*front, depth)) if depth else np.zeros((*front, 0))
+    got = check(GatherNd(batch), x, indices.astype(np.int64))
+    for place in np.ndindex(*front):
+        source = x[place[0]] if batch else x
+        np.testing.assert_array_equal(got[place], source[tuple(indices[place].astype(int))])
+
+
+def test_gather_nd_refuses():
+    types = (TensorType((2, 3), "float32"), TensorType((2, 3), "int64"))
+    with pytest.raises(TypeInferenceError, match="exceed x"):
+        operator_type(GatherNd(), types)
 
 
 @given(seed=seeds, shape=shapes, depth=st.integers(1, 4), data=st.data())

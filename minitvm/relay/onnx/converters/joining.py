@@ -10,7 +10,7 @@ from minitvm.errors import ModelError
 from minitvm.relay.ir import Atom, Constant
 from minitvm.relay.onnx.conversion import Conversion, Unsupported
 from minitvm.relay.onnx.table import converter
-from minitvm.relay.ops.gather import Gather, OneHot, Take
+from minitvm.relay.ops.gather import Gather, GatherNd, OneHot, Take
 from minitvm.relay.ops.join import Concatenate, StridedSlice
 from minitvm.relay.ops.nn.pad import Pad
 from minitvm.relay.ops.transform import Reshape
@@ -201,6 +201,18 @@ def gather_elements(c: Conversion) -> Atom:
     axis = axis_of(c, c.integer("axis", 0), c.type(x).rank)
     _require_in_range(c, indices, c.shape(x)[axis])
     return c.emit(Gather(axis), x, indices)
+
+
+@converter("GatherND", 11)
+def gather_nd(c: Conversion) -> Atom:
+    """The parts at places given by the last axis."""
+    return c.emit(GatherNd(), c.input(0), c.input(1))
+
+
+@converter("GatherND", 12)
+def gather_nd_in_batches(c: Conversion) -> Atom:
+    """The parts at places given by the last axis, in each batch."""
+    return c.emit(GatherNd(c.integer("batch_dims", 0)), c.input(0), c.input(1))
 
 
 @converter("OneHot", 9)

@@ -145,6 +145,21 @@ def instance_normalization(c: Conversion) -> Atom:
     return c.emit(Add(), c.emit(Multiply(), normal, scale), bias)
 
 
+@converter("GroupNormalization", 21)
+def group_normalization(c: Conversion) -> Atom:
+    """Over all channels and positions of each group; then each channel is scaled and shifted."""
+    x = c.input(0)
+    batch, channels, *spatial = c.shape(x)
+    groups = c.required_integer("num_groups")
+    if groups < 1 or channels % groups:
+        raise ModelError(f"{c.node}: {channels} channels do not make up {groups} groups")
+    rows = reshape_to(c, _stashed(c, x), (batch, groups, channels // groups * math.prod(spatial)))
+    normal = _standardized(c, rows, (2,), c.number("epsilon", 1e-5))
+    shaped = reshape_to(c, _as_dtype(c, normal, c.type(x).dtype), c.shape(x))
+    scale, bias = (reshape_to(c, c.input(k), (channels,) + (1,) * len(spatial)) for k in (1, 2))
+    return c.emit(Add(), c.emit(Multiply(), shaped, scale), bias)
+
+
 @converter("MeanVarianceNormalization", 9)
 def mean_variance_normalization(c: Conversion) -> Atom:
     """Over the given axes."""
