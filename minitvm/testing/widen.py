@@ -34,16 +34,23 @@ from minitvm.relay.ir import (
 )
 from minitvm.relay.op import Op
 
+ROUNDING = 2.0**-23
+"""How far noise puts a number off, relative to it."""
 
-def widen(module: Module) -> Module:
-    """The module with float64 for float32, in types, constants and attributes."""
-    state = _Widening(module)
+
+def widen(module: Module, noise: np.random.Generator | None = None) -> Module:
+    """The module with float64 for float32, in types, constants and attributes. With `noise`, the
+    constants are off by as much as rounding to float32 may be."""
+    state = _Widening(module, noise)
     return Module({name: state.function(item) for name, item in module.functions.items()})
 
 
-def widen_array(array: np.ndarray) -> np.ndarray:
-    """The array, float64 where it was float32."""
-    return array.astype(np.float64) if array.dtype == np.float32 else array
+def widen_array(array: np.ndarray, noise: np.random.Generator | None = None) -> np.ndarray:
+    """The array, float64 where it was float32, and with `noise` a little off."""
+    if array.dtype != np.float32:
+        return array
+    wide = array.astype(np.float64)
+    return wide if noise is None else wide * (1 + noise.uniform(-1, 1, array.shape) * ROUNDING)
 
 
 def widen_type(found: Type) -> Type:
@@ -60,8 +67,9 @@ def widen_type(found: Type) -> Type:
 
 
 class _Widening:
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, noise: np.random.Generator | None) -> None:
         self.module = module
+        self.noise = noise
         self.vars: dict[Var, Var] = {}
 
     def function(self, function: Function) -> Function:
@@ -102,7 +110,7 @@ class _Widening:
             case Var():
                 return self.vars[atom]
             case Constant(data):
-                return Constant(widen_array(data), atom.origin)
+                return Constant(widen_array(data, self.noise), atom.origin)
             case GlobalVar(name):
                 return GlobalVar(name, widen_type(value_type(atom, self.module.functions)))
 

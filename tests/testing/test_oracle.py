@@ -164,3 +164,17 @@ def test_needed_only_keeps_what_branches_use():
 def test_floats_are_compared_by_their_largest_element():
     assert max_relative([1.0, 1e-9], [1.0, 0.0]) < 1e-8
     assert max_relative([2.0, 0.1], [2.0, 0.0]) == 0.05
+
+
+def test_what_rounding_is_magnified_to_is_no_mistake():
+    x = relay.var("x", shape=(2,))
+    pole = np.float32([np.pi / 2, 0.1])
+    near = Module.from_expr(relay.Function([x], relay.tan(x * pole)))
+    assert not difference(near, nudge(near), {"x": np.ones(2, np.float32)})
+    far = Module.from_expr(relay.Function([x], relay.tan(x * np.float32([0.3, 0.1]))))
+    assert not difference(far, nudge(far), {"x": np.ones(2, np.float32)})
+    wrong = Module.from_expr(relay.Function([x], relay.tan(x * np.float32([0.3001, 0.1]))))
+    assert difference(far, wrong, {"x": np.ones(2, np.float32)})
+    step = Module.from_expr(relay.Function([x], relay.cast(relay.floor(x * pole), "int32")))
+    moved = Module.from_expr(relay.Function([x], relay.cast(relay.ceil(x * pole), "int32")))
+    assert difference(step, moved, {"x": np.ones(2, np.float32)})

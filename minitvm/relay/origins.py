@@ -1,0 +1,224 @@
+"""The modules before and after a pass -> whether it kept the origins of all code that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from minitvm.errors import VerifyError
+from minitvm.origin import NOWHERE, Origin
+from minitvm.relay.ir import (
+    Atom,
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Tuple,
+    TupleGetItem,
+    Value,
+    Var,
+    atoms,
+    blocks,
+)
+from minitvm.relay.op import Op, Pattern
+
+
+def check_origins_kept(before: Module, after: Module) -> None:
+    """Raises `VerifyError` if a pass lost a source node: no binding of `after`, and no constant
+    that it uses, names the node any more. Losing one is right only where no code is left to name
+    it, that is if each of its bindings in `before`
+
+    - computed nothing: a tuple, a field of one, another name of an atom, or an `if` itself (what is
+      in its branches counts);
+    - or was dead: the result does not depend on it, other than by the condition of an `if` or of
+      `where`, which goes when both choices are found to be the same;
+    - or was static: computed from constants alone, or in a branch not taken of an `if` whose
+      condition is constant (in either branch, where it is computed from constants);
+    - or may have been the identity on a parameter: it has the type of an argument which is a
+      parameter, a constant, or itself of this kind, or it only moves elements of such arguments,
+      and may have been moved back. (The identity on a binding is no reason: the binding that stays
+      takes the origin over.)
+
+    These are necessary conditions; that the value is the same is for the oracle to check.
+    """
+    kept = set(_origin_names(after))
+    lost: dict[str, Binding] = {}
+    for name in _reachable(before):
+        for binding in _binding_losses(before.functions[name]):
+            for node in binding.origin.names:
+                if node not in kept:
+                    lost.setdefault(node, binding)
+    if lost:
+        node, binding = next(iter(lost.items()))
+        more = f" ({len(lost) - 1} more nodes are lost too)" if len(lost) > 1 else ""
+        raise VerifyError(
+            f"the node {node!r} was computed by {describe(binding)}, and no binding names it any "
+            f"more{more}; give what replaces it the merged origin"
+        )
+
+
+def _origin_names(module: Module) -> Iterable[str]:
+    for function in module.functions.values():
+        stack = [function.body]
+        while stack:
+            block = stack.pop()
+            yield from _constant_origin(block.result).names
+            for binding in block.bindings:
+                yield from binding.origin.names
+                for atom in atoms(binding.value):
+                    yield from _constant_origin(atom).names
+                stack.extend(blocks(binding.value))
+
+
+def _constant_origin(atom: Atom) -> Origin:
+    return atom.origin if isinstance(atom, Constant) else NOWHERE
+
+
+def _reachable(module: Module) -> list[str]:
+    """The functions that main needs."""
+    found = {"main": None}
+    waiting = ["main"]
+    while waiting:
+        for name in _global_names(module.functions[waiting.pop()].body):
+            if name not in found and name in module.functions:
+                found[name] = None
+                waiting.append(name)
+    return list(found)
+
+
+def _global_names(body: Block) -> list[str]:
+    names: list[str] = []
+    stack = [body]
+    while stack:
+        block = stack.pop()
+        used = [block.result, *(atom for b in block.bindings for atom in atoms(b.value))]
+        names.extend(atom.name for atom in used if isinstance(atom, GlobalVar))
+        stack.extend(inner for b in block.bindings for inner in blocks(b.value))
+    return names
+
+
+def _binding_losses(function: Function) -> list[Binding]:
+    """The bindings whose node must not vanish: live, not static, and not the identity."""
+    live = _live_vars(function.body)
+    static: set[Var] = set()
+    identity: set[Var] = set(function.params)
+    tuples: dict[Var, Tuple] = {}
+    needed: list[Binding] = []
+    stack = [(function.body, 0)]
+    while stack:
+        block, position = stack.pop()
+        if position == len(block.bindings):
+            continue
+        stack.append((block, position + 1))
+        binding = block.bindings[position]
+        match binding.value:
+            case Tuple():
+                tuples[binding.var] = binding.value
+            case TupleGetItem(Var() as source, index) if source in tuples:
+                binding = replace(binding, value=tuples[source].fields[index])
+        if binding.var not in live:
+            continue
+        if _is_static(binding.value, static):
+            static.add(binding.var)
+        elif _may_be_identity(binding, static, identity):
+            identity.add(binding.var)
+        elif isinstance(binding.value, Call | Function):
+            needed.append(binding)
+        stack.extend((inner, 0) for inner in _blocks_taken(binding.value, static))
+    return needed
+
+
+def _blocks_taken(value: Value, static: set[Var]) -> tuple[Block, ...]:
+    """The nested blocks that a pass must keep: not those of an `if` whose condition is static, but
+    for the branch that a constant takes."""
+    match value:
+        case If(Constant(condition), then_block, else_block):
+            return (then_block if condition.item() else else_block,)
+        case If(condition) if condition in static:
+            return ()
+    return blocks(value)
+
+
+def _is_constant(atom: Atom, static: set[Var]) -> bool:
+    return isinstance(atom, Constant) or atom in static
+
+
+def _is_static(value: Value, static: set[Var]) -> bool:
+    if isinstance(value, If | Function) or (
+        isinstance(value, Call) and not isinstance(value.callee, Op)
+    ):
+        return False
+    return all(_is_constant(atom, static) for atom in atoms(value))
+
+
+def _may_be_identity(binding: Binding, static: set[Var], identity: set[Var]) -> bool:
+    def known(atom: Atom) -> bool:
+        return _is_constant(atom, static) or atom in identity
+
+    match binding.value:
+        case Call(callee, arguments):
+            moves = isinstance(callee, Op) and callee.pattern == Pattern.INJECTIVE
+            same = any(a.type == binding.var.type for a in arguments if known(a))
+            return same or (moves and all(map(known, arguments)))
+        case If(_, then_block, else_block):
+            return known(then_block.result) and known(else_block.result)
+        case Function():
+            return False
+        case value:
+            return all(map(known, atoms(value)))
+
+
+def _live_vars(body: Block) -> set[Var]:
+    """The variables that a block's result depends on, nested blocks included, conditions not."""
+    live: set[Var] = set()
+    _mark_live(body, live, {})
+    return live
+
+
+def _mark_live(block: Block, live: set[Var], fields_of: dict[Var, set[int]]) -> None:
+    """Adds to `live`; `fields_of` says which fields of a tuple are live where not all are."""
+    if isinstance(block.result, Var):
+        live.add(block.result)
+    for binding in reversed(block.bindings):
+        used = fields_of.get(binding.var, set())
+        match binding.value:
+            case Tuple(items) if binding.var not in live:
+                live.update(a for i, a in enumerate(items) if i in used and isinstance(a, Var))
+                continue
+            case TupleGetItem(Var() as source, index) if binding.var in live or used:
+                fields_of.setdefault(source, set()).add(index)
+                live.add(binding.var)
+            case value if binding.var in live or used:
+                live.add(binding.var)
+                live.update(atom for atom in _data(value) if isinstance(atom, Var))
+                for inner in blocks(value):
+                    _mark_live(inner, live, fields_of)
+
+
+def _data(value: Value) -> tuple[Atom, ...]:
+    """The atoms of a value but for a condition, which only decides between others."""
+    match value:
+        case If():
+            return ()
+        case Call(Op(name="where"), (_, *choices)):
+            return tuple(choices)
+        case _:
+            return atoms(value)
+
+
+def describe(binding: Binding) -> str:
+    """A binding in a few words, with its origin, for messages."""
+    value = binding.value
+    match value:
+        case Call(callee, arguments):
+            head = callee.name if isinstance(callee, Op) else repr(callee)
+            names = (a.name if isinstance(a, Var | GlobalVar) else "const" for a in arguments)
+            text = f"{head}({', '.join(names)})"
+        case _:
+            text = type(value).__name__
+    place = f", of {binding.origin}" if binding.origin else ""
+    return f"{binding.var.name} = {text}{place}"
