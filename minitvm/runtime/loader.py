@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from minitvm.errors import LoadError
-from minitvm.runtime import abi, elf
+from minitvm.runtime.abi import GENERAL_FUNCTIONS
+from minitvm.runtime.elf import MACHINES, ElfError, architecture, is_sealed, read_library
 from minitvm.runtime.module import Library, Module
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -37,18 +38,18 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Module:
 
 def _check(file: Path) -> None:
     try:
-        library = elf.read_library(file)
-    except elf.ElfError as error:
+        library = read_library(file)
+    except ElfError as error:
         raise LoadError(f"{str(file)!r} {error}") from error
     machine = platform.machine().lower()
     machine = _ARCHITECTURES.get(machine, machine)
-    missing = [name for name in abi.GENERAL_FUNCTIONS if name not in library.exported]
+    missing = [name for name in GENERAL_FUNCTIONS if name not in library.exported]
     if missing:
         raise LoadError(f"{str(file)!r} is not a minitvm model: it does not export {missing[0]}")
-    if library.machine != elf.MACHINES.get(machine):
-        raise LoadError(f"{str(file)!r} was compiled for {elf.architecture(library.machine)}, and "
+    if library.machine != MACHINES.get(machine):
+        raise LoadError(f"{str(file)!r} was compiled for {architecture(library.machine)}, and "
                         f"this machine is {machine}; compile the model for this target")
-    if not elf.is_sealed(file):
+    if not is_sealed(file):
         raise LoadError(f"{str(file)!r} was truncated or changed after it was exported; "
                         "export the model again")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from minitvm import dtypes
 from minitvm.errors import InputError, LoadError
-from minitvm.runtime import abi
+from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, Tensor
 from minitvm.runtime.tensor_info import TensorInfo, check_names
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -29,7 +29,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "minitvm_check_cpu": (ctypes.c_int32,),
     "metadata": (ctypes.c_char_p,),
     "workspace_bytes": (ctypes.c_uint64,),
-    "run": (ctypes.c_int32, ctypes.POINTER(abi.Tensor), ctypes.POINTER(abi.Tensor),
+    "run": (ctypes.c_int32, ctypes.POINTER(Tensor), ctypes.POINTER(Tensor),
             ctypes.c_void_p, ctypes.c_int32),
 }
 
@@ -55,9 +55,9 @@ class Module:
             raise InputError(f"threads is {threads!r}; models run on one thread so far: pass 1")
         self._library = library
         version = library.function("minitvm_abi_version")()
-        if version != abi.ABI_VERSION:
+        if version != ABI_VERSION:
             raise LoadError(f"the model has version {version} of the interface and this runtime "
-                            f"version {abi.ABI_VERSION}; compile it again with this minitvm")
+                            f"version {ABI_VERSION}; compile it again with this minitvm")
         self._error_text = library.function("minitvm_error_text")
         code = library.function("minitvm_check_cpu")()
         if code:
@@ -106,7 +106,7 @@ def _tensors(rows: list[dict[str, Any]]) -> tuple[TensorInfo, ...]:
 
 def _structures(arrays: list[np.ndarray]) -> Any:
     """A C array of `minitvm_tensor`; shapes were checked, so they are left null."""
-    structures = (abi.Tensor * max(len(arrays), 1))()
+    structures = (Tensor * max(len(arrays), 1))()
     for structure, array in zip(structures, arrays):
         structure.data = array.ctypes.data
     return structures
@@ -114,6 +114,6 @@ def _structures(arrays: list[np.ndarray]) -> Any:
 
 def aligned_bytes(size: int) -> np.ndarray:
     """Uninitialised memory that starts at a multiple of 64."""
-    raw = np.empty(size + abi.WORKSPACE_ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % abi.WORKSPACE_ALIGNMENT
+    raw = np.empty(size + WORKSPACE_ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % WORKSPACE_ALIGNMENT
     return raw[start:start + size]
