@@ -19,6 +19,15 @@ LAZY = {
     "onnx", "google", "llvmlite", "networkx", "xgboost", "rich", "click", "PIL", "onnxruntime",
     "openvino",
 }
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = ("minitvm", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path) for path in SOURCES}
 
 
 def imports(path: Path):
@@ -45,14 +54,12 @@ def imports(path: Path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             assert all(alias.name != "*" for alias in node.names), f"{path}:{node.lineno}: import *"
-            if node.module == "minitvm":
-                for alias in node.names:
-                    yield f"minitvm.{alias.name}", id(node) in inside_function, node.lineno
-            else:
-                yield node.module, id(node) in inside_function, node.lineno
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                module = submodule if submodule in MODULES else node.module
+                yield module, id(node) in inside_function, node.lineno
 
 
-SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room(path: Path) -> str:
@@ -87,10 +94,7 @@ def test_heavy_packages_are_imported_lazily():
 
 
 def test_no_import_cycles():
-    graph = {}
-    for path in SOURCES:
-        name = "minitvm." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        graph[name.removesuffix(".__init__")] = [module for module, _, _ in imports(path)]
+    graph = {module_name(path): [module for module, _, _ in imports(path)] for path in SOURCES}
     state: dict[str, int] = {}
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
