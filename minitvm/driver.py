@@ -118,7 +118,7 @@ class CompiledModule:
 
     @cached_property
     def runtime(self) -> RuntimeModule:
-        """The module loaded into this process; raises `TargetError` if it is for another machine."""
+        """The module in this process; raises `TargetError` if it is for another machine."""
         return load_program(self.program)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -225,8 +225,8 @@ def optimize(module: Module, target: Target, dump: Path | None = None) -> Module
 
     with _more_instruments(DumpIR(dump / "relay", show)):
         module = passes(module)
-    arrays: dict[str, Any] = {key.removeprefix("sha256:"): array for key, array in constants.items()}
-    np.savez(dump / "relay" / "constants.npz", **arrays)
+    named: dict[str, Any] = {key.removeprefix("sha256:"): data for key, data in constants.items()}
+    np.savez(dump / "relay" / "constants.npz", **named)
     return module
 
 
@@ -272,7 +272,9 @@ class _Build:
         )
         if self.dump is not None:
             (self.dump / "main.tir").write_text(print_func(program.main), encoding="utf-8")
-        return CompiledModule(program, self.module, plan, self.timer, tuple(remarks), self.cache_hits)
+        return CompiledModule(
+            program, self.module, plan, self.timer, tuple(remarks), self.cache_hits
+        )
 
     def _kernel(self, name: str, function: Function) -> Kernel:
         """One primitive function as object code, from the cache where it is known."""

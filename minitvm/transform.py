@@ -95,7 +95,8 @@ def _check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise OptionError(f"there is no {what} named {name!r}; {hint}")
 
 
-_CURRENT: ContextVar[PassContext] = ContextVar("pass_context", default=PassContext())
+_DEFAULT = PassContext()
+_CURRENT: ContextVar[PassContext] = ContextVar("pass_context", default=_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)

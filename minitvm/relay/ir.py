@@ -117,7 +117,7 @@ class Var:
 
 @dataclass(slots=True, eq=False)
 class Constant:
-    """A tensor known at compile time. The array is made read-only. `digest()` is its content hash."""
+    """A tensor known at compile time, read-only; `digest()` is its content hash."""
 
     data: np.ndarray
     origin: Origin = NOWHERE
@@ -316,7 +316,8 @@ def map_atoms(value: Value, mapping: Mapping[Var, Atom]) -> Value:
             return value if atom is source else TupleGetItem(atom, index)
         case If(condition, then_block, else_block):
             parts = (get(condition), map_block(then_block, mapping), map_block(else_block, mapping))
-            same = all(a is b for a, b in zip(parts, (condition, then_block, else_block), strict=True))
+            old = (condition, then_block, else_block)
+            same = all(a is b for a, b in zip(parts, old, strict=True))
             return value if same else If(*parts)
         case Function(_, body):
             return value.with_body(map_block(body, mapping))
@@ -333,7 +334,9 @@ def map_block(block: Block, mapping: Mapping[Var, Atom]) -> Block:
         else Binding(binding.var, value, binding.origin)
         for binding in block.bindings
     )
-    result = mapping.get(block.result, block.result) if isinstance(block.result, Var) else block.result
+    result = block.result
+    if isinstance(result, Var):
+        result = mapping.get(result, result)
     same = result is block.result and all(
         a is b for a, b in zip(bindings, block.bindings, strict=True)
     )

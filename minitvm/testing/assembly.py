@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 
 _LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
-_BRANCH = re.compile(r"^\s+(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?[A-Za-z_][\w.$]*)\s*$")
+_BRANCH = re.compile(
+    r"^\s+(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?[A-Za-z_][\w.$]*)\s*$"
+)
 _FMA = re.compile(r"\b(?:vf?n?m(?:add|sub)\d*[ps][sd]|fml[as])\b")
 _STACK = re.compile(r"\(%[re][sb]p\b|\[sp\b|\[x29\b")
 
@@ -49,5 +51,6 @@ def innermost_loops(assembly: str) -> list[Loop]:
                      for other, stop, _ in spans)
         if not inside:
             body = [line.strip() for line in lines[start:end + 1]]
-            found[label] = Loop(label, tuple(x for x in body if x and not x.startswith((".", "//"))))
+            code = tuple(line for line in body if line and not line.startswith((".", "//")))
+            found[label] = Loop(label, code)
     return list(found.values())

@@ -93,13 +93,13 @@ class OnnxBuilder:
         low = self.constant("clip_low", np.array(0, np.float32))
         return self.node("Clip", y, low, self.constant("clip_high", np.array(6, np.float32)))
 
-    def classifier(self, x: str, channels: int, classes: int) -> str:
+    def classifier(self, x: str, channels: int, classes: int) -> None:
         """Global average pooling and a dense layer."""
         y = self.node("Flatten", self.node("GlobalAveragePool", x), axis=1)
-        return self.node("Gemm", y, self.weight("classifier.1.weight", (classes, channels)),
-                         self.weight("classifier.1.bias", (classes,), "shift"), transB=1)
+        self.node("Gemm", y, self.weight("classifier.1.weight", (classes, channels)),
+                  self.weight("classifier.1.bias", (classes,), "shift"), transB=1)
 
-    def model(self, name: str, input_shape: tuple[Any, ...], result: str, classes: int) -> ModelProto:
+    def model(self, name: str, input_shape: tuple[Any, ...], classes: int) -> ModelProto:
         """The finished model, with input `input` and output `logits`."""
         from onnx import TensorProto, helper, numpy_helper
 
@@ -134,7 +134,8 @@ def mobilenet_v2(weights: str | int = "pretrained", image: int = 224, width: flo
             index += 1
     last = _round_channels(1280 * max(1.0, width))
     x = net.conv_norm(x, f"features.{index}.0", f"features.{index}.1", (last, channels, 1, 1))
-    return net.model("mobilenet_v2", (batch, 3, image, image), net.classifier(x, last, classes), classes)
+    net.classifier(x, last, classes)
+    return net.model("mobilenet_v2", (batch, 3, image, image), classes)
 
 
 def _inverted_residual(net: OnnxBuilder, x: str, name: str, channels: int, result: int,
@@ -160,8 +161,8 @@ def mobilenet_v1(weights: int = 0, image: int = 224, width: float = 1.0, batch: 
         x = net.conv_norm(x, f"{index}.0.0", f"{index}.0.1", (channels, 1, 3, 3), stride, channels)
         x = net.conv_norm(x, f"{index}.1.0", f"{index}.1.1", (result, channels, 1, 1))
         channels = result
-    return net.model("mobilenet_v1", (batch, 3, image, image), net.classifier(x, channels, classes),
-                     classes)
+    net.classifier(x, channels, classes)
+    return net.model("mobilenet_v1", (batch, 3, image, image), classes)
 
 
 def _round_channels(value: float) -> int:

@@ -130,7 +130,7 @@ def _set(node: Expr, dtype: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var(Expr):
-    """A scalar variable: a loop variable, a let, a size or a scalar parameter. Equal by identity."""
+    """A scalar variable: of a loop, a let, a size or a parameter. Equal by identity."""
 
     name: str
     dtype: str = INDEX
@@ -181,7 +181,7 @@ class Binary(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Compare(Expr):
-    """A comparison of two values of one dtype; ordered for floats, except that `ne` holds for NaN."""
+    """A comparison of two values of one dtype; for NaN only `ne` holds."""
 
     op: str
     a: Expr
@@ -229,7 +229,7 @@ class Not(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Select(Expr):
-    """One of two values; both are evaluated. The condition is a bool of as many lanes, or scalar."""
+    """One of two values; both are evaluated. The condition has as many lanes, or one."""
 
     condition: Expr
     true_value: Expr
@@ -325,7 +325,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Expr):
-    """te only: element `index` of the reduction of `sources` over `axes` (te.IterVar), `where` true."""
+    """te only: element `index` of the reduction of `sources` over `axes`, where `where` holds."""
 
     reducer: Reducer
     sources: tuple[Expr, ...]
@@ -340,7 +340,7 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Memory for `shape` elements, row-major. Equal by identity. `scope`: global, or local (stack)."""
+    """Memory for `shape` elements, row-major. `scope`: global, or local. Equal by identity."""
 
     name: str
     shape: tuple[Expr, ...]
@@ -372,7 +372,7 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
-    """A loop of `var` over [start, start + extent); parallel, vectorized and unrolled run as serial."""
+    """A loop of `var` over [start, start + extent); every kind means what serial means."""
 
     var: Var
     start: Expr
@@ -647,7 +647,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def seq(*statements: Stmt) -> Stmt:
-    """Statements in order: flattens, drops `Evaluate(Const)`, and gives a lone statement as it is."""
+    """Statements in order, flat, without `Evaluate(Const)`; a lone statement as it is."""
     flat: list[Stmt] = []
     for statement in statements:
         if isinstance(statement, Seq):

@@ -8,4 +8,10 @@ shapes and on the target's vector width, registers and caches, never on a model.
 from minitvm.te.recipes.convolution import schedule_conv2d, schedule_dense
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
 
-__all__ = ["schedule_conv2d", "schedule_default", "schedule_dense", "schedule_outputs", "schedule_reduce"]
+__all__ = [
+    "schedule_conv2d",
+    "schedule_default",
+    "schedule_dense",
+    "schedule_outputs",
+    "schedule_reduce",
+]

@@ -17,8 +17,8 @@ input with a border, made once for all taps; for depthwise convolutions it is a 
 from __future__ import annotations
 
 from minitvm.target import Target
-from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.tiles import choose_tile
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor

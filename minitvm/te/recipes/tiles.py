@@ -38,7 +38,7 @@ class Tile:
 
 
 def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
-    """The tile with the fewest estimated cycles for `points` positions and `blocks` channel blocks."""
+    """The tile with the fewest estimated cycles for so many positions and channel blocks."""
 
     def total(tile: Tile) -> float:
         full_points, tail_points = divmod(points, tile.points)
