@@ -109,10 +109,13 @@ class _Writer:
                 )
 
     def bind(self, var: ir.Var, bound: ir.Expr) -> None:
+        """A variable may be bound at several places: only its last meaning counts."""
         if is_index(bound):
             self.scope.wide[var] = index_value(self.scope, bound)
+            self.scope.values.pop(var, None)
         else:
             self.scope.values[var] = value(self.scope, bound)
+            self.scope.wide.pop(var, None)
 
     def branch(self, condition: ir.Expr, then_body: ir.Stmt, else_body: ir.Stmt | None) -> None:
         f = self.f

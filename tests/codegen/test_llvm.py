@@ -8,6 +8,7 @@ from differential import HERE, HOST, TARGETS, check
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minitvm.codegen.jit import build_kernel
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
 from minitvm.codegen.scratch import lift_scratch
@@ -56,6 +57,24 @@ def branches(A: Buffer((40,), "int32"), B: Buffer((40,), "int32")):
             else:
                 B[i] = i + min(k, 3)
 """, RANDOM.integers(-20, 20, 40).astype(np.int32), np.zeros(40, np.int32))
+
+
+def test_a_variable_may_be_bound_twice():
+    """As passes that duplicate statements leave it: by data here, by an index there."""
+    A, B = ir.buffer("A", (8,), "int32"), ir.buffer("B", (8,), "int32")
+    x, i = ir.Var("x"), ir.Var("i")
+
+    def half(bound, start):
+        store = ir.Store(B, (i,), x * 2 + 1, HERE)
+        return ir.For(i, ir.Const(start), ir.Const(4), "serial", ir.Let(x, bound, store, HERE))
+
+    for first, second in ((ir.Load(A, (i,)), i * 3), (i * 3, ir.Load(A, (i,)))):
+        func = ir.PrimFunc("twice", (A, B), ir.seq(half(first, 0), half(second, 4)))
+        a, b = np.arange(8, dtype=np.int32) + 50, np.zeros(8, np.int32)
+        build_kernel(func)(a, b)
+        values = [a if isinstance(bound, ir.Load) else np.arange(8) * 3
+                  for bound in (first, second)]
+        np.testing.assert_array_equal(b, np.where(np.arange(8) < 4, *values) * 2 + 1)
 
 
 def test_values_read_under_a_condition_are_not_touched_outside():
