@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from minitvm.relay.interpret import run
 from minitvm.relay.ir import Call, Constant, Module, TensorType, Var
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.onnx.table import newest_opset
+from minitvm.testing.zoo import mobilenet_v1, mobilenet_v2
 
 FLOAT = TensorProto.FLOAT
 
@@ -207,6 +209,26 @@ def test_a_condition_computed_at_run_time_is_not_supported():
     proto.graph.input.append(value("not_condition", (), TensorProto.BOOL))
     with pytest.raises(UnsupportedOperatorError, match="condition is computed at run time; fix"):
         from_onnx(proto)
+
+
+@pytest.mark.parametrize("build", [mobilenet_v1, mobilenet_v2])
+def test_whole_networks(build):
+    proto = build(weights=7, image=32)
+    name = proto.graph.input[0].name
+    start = time.perf_counter()
+    module = from_onnx(proto)
+    assert time.perf_counter() - start < 2
+    expected_kinds = {"nn.conv2d", "nn.batch_norm", "nn.dense"}
+    assert expected_kinds <= set(callees(module))
+    x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, {name: x})[0]
+    got = run(module, {name: x})[0]
+    assert np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
 # --- shapes -------------------------------------------------------------------------------------
@@ -442,7 +464,8 @@ def test_external_data(tmp_path):
 
     got = run(from_onnx(saved(external("w.bin", offset="4"))), {"x": np.zeros((2, 3), np.float32)})
     assert got[0].tolist() == [[1, 2, 3]] * 2
-    for location in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin", ""):
+    absolute = [str(tmp_path / "secret.bin"), str(folder / "w.bin")]
+    for location in ("../secret.bin", *absolute, "link.bin", ""):
         bad("outside of the folder", saved(external(location)))
     bad("does not exist", saved(external("other.bin")))
     bad("holds 8 bytes", saved(external("w.bin", offset="8")))
