@@ -44,8 +44,6 @@ def plan_memory(module: Module) -> MemoryPlan:
     branches and function values, which have no place in a flat program."""
     tensors = _tensors(module)
     outputs, copies = _outputs(module.main, tensors)
-    for source, _ in copies:
-        tensors.read(source, len(module.main.body.bindings))
     stored = [var for var in tensors.first if var not in outputs]
     lifetimes = [
         Lifetime(tensors.first[var], tensors.last[var], aligned_bytes(var)) for var in stored

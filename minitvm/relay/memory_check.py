@@ -58,7 +58,7 @@ class _Machine:
     values: dict[Var, Value] = field(default_factory=dict)
     inputs: set[Var] = field(default_factory=set)
     written_outputs: dict[int, Value] = field(default_factory=dict)
-    arena: _Arena = field(default_factory=lambda: _Arena())
+    arena: Arena = field(default_factory=lambda: Arena())
 
     def step(self, binding: Binding, module: Module) -> None:
         """Runs one binding."""
@@ -146,7 +146,7 @@ def _flat(value: Value) -> list[Value]:
 
 
 @dataclass(slots=True)
-class _Arena:
+class Arena:
     """The values in the arena, as disjoint ranges in order of their start."""
 
     ranges: list[tuple[int, int, int]] = field(default_factory=list)

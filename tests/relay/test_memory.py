@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 import numpy as np
@@ -27,6 +28,7 @@ from minitvm.relay.ir import (
     Var,
 )
 from minitvm.relay.memory import check_plan, plan_memory
+from minitvm.relay.memory_check import Arena
 from minitvm.relay.memory_plan import ALIGNMENT, MemoryPlan, size_bytes
 from minitvm.relay.op import lookup
 from minitvm.relay.passes.fuse_ops import fuse
@@ -267,9 +269,6 @@ def brute_force_lifetimes(module: Module, plan: MemoryPlan) -> dict[Var, set[int
                 for leaf in leaves(argument):
                     if leaf in steps:
                         steps[leaf].update(range(min(steps[leaf]), step + 1))
-    for source, _ in plan.copies:
-        if source in steps:
-            steps[source].update(range(min(steps[source]), len(bindings) + 1))
     return {var: at for var, at in steps.items() if var in plan.offsets}
 
 
@@ -324,6 +323,29 @@ def test_blocks_that_live_together_do_not_overlap(items):
     live = [sum(b.size for b in lifetimes if b.start <= t <= b.end) for t in range(40)]
     most = max(live)
     assert lower_bound(lifetimes) == most <= placement.size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_in_a_crowded_arena_do_not_overlap(seed):
+    random = Random(seed)
+    starts = [random.randint(0, 20) for _ in range(40)]
+    lifetimes = [Lifetime(t, t + random.randint(0, 8), 64 * random.randint(1, 30)) for t in starts]
+    offsets = place(lifetimes).offsets
+    for (a, low), (b, other) in combinations(zip(lifetimes, offsets, strict=True), 2):
+        together = a.start <= b.end and b.start <= a.end
+        assert not together or low + a.size <= other or other + b.size <= low
+
+
+@pytest.mark.parametrize("low", [0, 1, 64, 127])
+def test_a_write_destroys_what_it_overlaps_in_part(low):
+    x, y = Var("x", TensorType((), "int8")), Var("y", TensorType((), "int8"))
+    arena = Arena()
+    arena.write(0, 128, x)
+    arena.write(128, 256, x)
+    assert arena.holds(0, 128, x)
+    arena.write(low, low + 65, y)
+    assert not arena.holds(0, 128, x) and arena.holds(low, low + 65, y)
+    assert arena.holds(128, 256, x) == (low < 64)
 
 
 def inverted_residuals() -> list[Lifetime]:

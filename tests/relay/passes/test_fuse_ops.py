@@ -148,6 +148,15 @@ def test_elementwise_fuses_into_a_reduction_but_a_reduction_starts_nothing():
     assert kernels(main([image()], build)) == ["fused_negative_sum", "fused_abs"]
 
 
+def test_a_reduction_in_between_keeps_its_ends_apart():
+    def build(b, x):
+        e = emitter(b)
+        y = e(op("abs"), x)
+        return e(op("subtract"), y, e(op("max", axis=(1,), keepdims=True), y))
+
+    assert kernels(main([image()], build)) == ["fused_abs", "fused_max", "fused_subtract"]
+
+
 def test_nothing_fuses_into_the_input_of_a_convolution():
     def build(b, x):
         e = emitter(b)
@@ -377,6 +386,10 @@ def test_fused_equals_unfused(module, level, limit):
     verify(after)
     assert_same(module, after)
     assert fuse(after, level, limit) is after
+    for name, function in after.functions.items():
+        for binding in function.body.bindings if name != "main" else ():
+            inside = [a for a in atoms(binding.value) if isinstance(a, Constant)]
+            assert all(constant.data.size == 1 for constant in inside)
 
 
 @given(module=modules(branches=False), level=st.integers(0, 4), limit=st.sampled_from([2, 3, 64]))
@@ -420,13 +433,15 @@ def test_fusion_does_not_depend_on_the_order_of_users(module, seed):
 
 
 @given(edges=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=60),
-       escapes=st.sets(st.integers(0, 30)))
-def test_post_dominators_are_those_of_the_definition(edges, escapes):
+       escapes=st.sets(st.integers(0, 30), max_size=3),
+       breaks=st.sets(st.integers(0, 29), max_size=6))
+def test_post_dominators_are_those_of_the_definition(edges, escapes, breaks):
     count = 31
     nodes = [Node(Pattern.ELEMWISE, escapes=i in escapes) for i in range(count)]
-    for source, step in edges:
+    for source, step in [*((i, 1) for i in range(count - 1) if i not in breaks), *edges]:
         if source + step < count:
-            nodes[source].users.append((source + step, Pattern(step % 3)))
+            pattern = Pattern((source + step) % 3 if step > 1 else 0)
+            nodes[source].users.append((source + step, pattern))
     tree = PostDominators(nodes)
     on_every_path: list[set[int]] = [set()] * count
     for node in reversed(range(count)):
