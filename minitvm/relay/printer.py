@@ -10,10 +10,11 @@
             v1 = v2
         return v1
 
-Names are made unique identifiers; where a parameter's or function's own name is another, the
-decorator `@names` keeps it. Variables named `v` and a number are numbered anew in order. The last
-line of each branch of an `if` gives the value of the branch. Constants of up to 64 elements are
-written out, larger ones named by their digest; the origins of constants are not written.
+Names are made identifiers, unique within a function; where a parameter's or function's own name is
+another, the decorator `@names` keeps it. Variables named `v` and a number are numbered anew in
+order. The last line of each branch of an `if` gives the value of the branch. Constants of up to 64
+elements are written out, larger ones named by their digest; the origins of constants are not
+written.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def print_module(module: Module, types: bool = False) -> str:
     printer = _Printer(types)
     printer.reserve(module.functions)
     for name, function in module.functions.items():
+        printer.start_function()
         printer.function(function, printer.function_names[name], name, "")
         printer.line("", "")
     return "\n".join(printer.lines[:-1]) + "\n"
@@ -70,6 +72,7 @@ def print_function(function: Function, name: str = "main", types: bool = False) 
     """The text of one function."""
     printer = _Printer(types)
     printer.reserve([name])
+    printer.start_function()
     printer.function(function, printer.function_names[name], name, "")
     return "\n".join(printer.lines) + "\n"
 
@@ -137,6 +140,7 @@ class _Printer:
     types: bool
     lines: list[str] = field(default_factory=list)
     names: Names = field(default_factory=Names)
+    reserved: frozenset[str] = frozenset()
     function_names: dict[str, str] = field(default_factory=dict)
     var_names: dict[Var, str] = field(default_factory=dict)
     automatic: int = 0
@@ -146,6 +150,12 @@ class _Printer:
         self.names.reserve(RESERVED)
         self.names.reserve(name.partition(".")[0] for name in REGISTRY)
         self.function_names = {name: self.names.unique(name) for name in functions}
+        self.reserved = frozenset(self.names.taken)
+
+    def start_function(self) -> None:
+        """Forgets the names of the function before: each has its own."""
+        self.names = Names(set(self.reserved))
+        self.automatic = 0
 
     def line(self, indent: str, text: str) -> None:
         self.lines.append(indent + text)

@@ -44,20 +44,20 @@ def fused(p: Tensor((2, 3), "float32"), q: Tensor((3,), "float32")) -> Tensor((2
 
 @function(output_names=("a", "b"))
 def main(x: Tensor((2, 3), "float32"), flag: Tensor((), "bool")) -> RESULT:
-    v2 = fused(x, const([0.1, inf, -0.0], (3,), "float32"))  #: "Add_1"
+    v0 = fused(x, const([0.1, inf, -0.0], (3,), "float32"))  #: "Add_1"
     if flag:  #: "If_3"
-        v4 = negative(v2)  #: "Neg_4"
-        v3 = v4
+        v2 = negative(v0)  #: "Neg_4"
+        v1 = v2
     else:
-        v3 = x
+        v1 = x
     def closure(y: Tensor((2, 3), "float32")) -> Tensor((2, 3), "float32"):  #: "Loop_5"
-        v5 = multiply(y, v3)  #: "Mul_6"
-        return v5
-    v6 = closure(v2)  #: "Loop_5"
-    pair = (v6, v3)  #: "Loop_5"
-    v7 = pair[1]  #: "Loop_5"
-    v8 = (v6, v7)  #: "Loop_5"
-    return v8
+        v3 = multiply(y, v1)  #: "Mul_6"
+        return v3
+    v4 = closure(v0)  #: "Loop_5"
+    pair = (v4, v1)  #: "Loop_5"
+    v5 = pair[1]  #: "Loop_5"
+    v6 = (v4, v5)  #: "Loop_5"
+    return v6
 '''.replace("RESULT", 'Tuple(Tensor((2, 3), "float32"), Tensor((2, 3), "float32"))')
 
 
@@ -99,6 +99,19 @@ def test_annotated_text_reads_too(case):
     text = print_module(case.module, types=True)
     again = parse_module(text, large_constants(case.module))
     assert print_module(again) == print_module(case.module)
+
+
+def test_functions_have_names_of_their_own():
+    x, y = Var("x", VECTOR), Var("x", VECTOR)
+    functions = {}
+    for name, param in (("main", x), ("f", y)):
+        builder = BlockBuilder(origin("n"))
+        body = builder.finish(builder.emit(Negative(), param))
+        functions[name] = Function((param,), body, VECTOR)
+    module = Module(functions)
+    assert_round_trips(module)
+    assert print_module(module) == "\n".join(print_function(f, n) for n, f in functions.items())
+    assert "@names" not in print_module(module)
 
 
 def test_a_chain_of_ten_thousand_bindings():

@@ -77,9 +77,9 @@ def fuse_ops(module: Module) -> Module:
 
         @function(primitive=True)
         def fused_add_abs(p0: Tensor((3,), "int8"), p1: Tensor((), "int8")) -> Tensor((3,), "int8"):
-            v1 = add(p0, p1)  #: "a"
-            v2 = abs(v1)  #: "b"
-            return v2
+            v0 = add(p0, p1)  #: "a"
+            v1 = abs(v0)  #: "b"
+            return v1
     """
     context = PassContext.current()
     limit = context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH)
