@@ -324,6 +324,23 @@ def test_unsupported_nodes_say_what_to_do(operator, attributes, message):
         from_onnx(proto)
 
 
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool"])
+def test_windows_along_three_axes_are_not_supported(operator):
+    shape = (1, 1, 3, 3, 3)
+    inputs = ["x", "w"] if operator == "Conv" else ["x"]
+    proto = model([node(operator, inputs, ["y"], kernel_shape=[2, 2, 2])], [value("x", shape)],
+                  ["y"], [weight("w", np.ones((1, 1, 2, 2, 2)))])
+    with pytest.raises(UnsupportedOperatorError, match="windows along 3 axes; one or two"):
+        from_onnx(proto)
+
+
+def test_positions_of_maxima_are_not_supported():
+    proto = model([node("MaxPool", ["x"], ["y", "positions"], kernel_shape=[2, 2])],
+                  [value("x", (1, 1, 4, 4))], ["y", "positions"])
+    with pytest.raises(UnsupportedOperatorError, match="positions of the maxima"):
+        from_onnx(proto)
+
+
 def test_training_is_not_supported():
     names = ["x", "w", "w", "w", "w"]
     batch_norm = node("BatchNormalization", names, ["y"], training_mode=1)
