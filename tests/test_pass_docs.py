@@ -1,7 +1,7 @@
 """The examples in the docstrings of passes: `Before:` becomes `After:`.
 
 A pass joins by being in a list of `ROOMS`, with its room's parser and printer. What the docstring
-shows after `Before:` and after `After:` is text of the IR, indented; the result must print as shown.
+shows after `Before:` and after `After:` is text of the IR, indented; the result must print so.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ def test_examples_of_a_pass(room: Room, item: Pass[Any]) -> None:
 
 
 def test_sections_are_found() -> None:
-    doc = "Does it.\n\n    Before:\n        a\n          b\n    After:\n        c\n\n    Then more.\n"
+    doc = "Does.\n\n    Before:\n        a\n          b\n    After:\n        c\n\n    Then more.\n"
     assert list(sections(doc)) == [("Before", "a\n  b\n"), ("After", "c\n")]
