@@ -48,6 +48,10 @@ ELEMENT_CLASSES: dict[str, tuple[type, ...]] = {
 """What the elements of a written constant may be, by the kind of its numpy dtype."""
 
 
+ATTRIBUTE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What an operator may raise for attributes that are no values of their fields."""
+
+
 def parse_module(
     text: str, constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>"
 ) -> Module:
@@ -105,8 +109,14 @@ class _Parser:
         names = settings["names"]
         shown = [argument.arg for argument in node.args.args]
         own = names.get("parameters", tuple(shown))
-        if len(own) != len(shown):
-            self.source.fail(node, f"@names gives {len(own)} parameters; there are {len(shown)}")
+        if not isinstance(own, tuple) or len(own) != len(shown):
+            self.source.fail(node, f"@names must give a tuple of {len(shown)} parameters")
+        if not all(isinstance(name, str) for name in (*own, names.get("name", ""))):
+            self.source.fail(node, "@names gives strings")
+        given = node.args
+        if (given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg
+                or given.defaults):
+            self.source.fail(node, "parameters are written `name: type`, separated by commas")
         if node.returns is None:
             self.source.fail(node, f"the function {node.name} needs a result type: `-> ...`")
         params = []
@@ -178,6 +188,8 @@ class _Parser:
             return builder.emit(value, name=name, origin=place)
         except MinitvmError as error:
             self.source.fail(node, str(error))
+        except ATTRIBUTE_ERRORS as error:
+            self.source.fail(node, f"an attribute of the operator is of a wrong kind: {error}")
 
     def _if(self, node: ast.If, scope: Scope, builder: BlockBuilder) -> tuple[str, Value]:
         condition = self.atom(node.test, scope)
@@ -223,7 +235,7 @@ class _Parser:
             return Call(self._make(operator, self._keywords(keywords)), given)
         except ParseError:
             raise
-        except (MinitvmError, TypeError, ValueError) as error:
+        except (MinitvmError, *ATTRIBUTE_ERRORS) as error:
             self.source.fail(node, str(error))
 
     def _make(self, operator: type[Op], attributes: dict[str, Any]) -> Op:
@@ -248,7 +260,10 @@ class _Parser:
         found: dict[str, Any] = {}
         for keyword in keywords:
             if keyword.arg is None:
-                found |= self.source.literal(keyword.value)
+                more = self.source.literal(keyword.value)
+                if not isinstance(more, dict):
+                    self.source.fail(keyword.value, "expected a dictionary of names and values")
+                found |= more
             else:
                 found[keyword.arg] = self.attribute(keyword.value)
         return found
@@ -284,6 +299,8 @@ class _Parser:
         shape, dtype = self.source.literal(node.args[1]), self.source.string(node.args[2])
         if dtype not in dtypes.SCALARS:
             self.source.fail(node.args[2], f"unknown dtype {dtype!r}")
+        if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+            self.source.fail(node.args[1], "a shape is a tuple of integers of 0 or more")
         values = self.source.literal(node.args[0])
         if isinstance(values, str):
             return self._named_constant(node, values, shape, dtype)

@@ -1,8 +1,11 @@
 """The text of relay: what is printed reads back as the same module; errors have a place."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from minitvm import relay
 from minitvm.errors import MinitvmError, ParseError
@@ -258,6 +261,10 @@ HEAD = 'def main(x: Tensor((2,), "float32"), c: Tensor((), "bool")) -> Tensor((2
         ("    y = x(x)\n    return y\n", "2:5", "is called but is no function"),
         ("    y = main(x)\n    return y\n", "2:5", "takes 2 arguments"),
         ("    y = = 1\n", "2:9", "invalid syntax"),
+        ('    y = expand_dims(x, axis="a")\n    return y\n', "2:5", "of a wrong kind"),
+        ('    y = nn.conv2d(x, x, strides=None)\n    return y\n', "2:9", "None"),
+        ('    y = const([1], (-1,), "int8")\n    return x\n', "2:20", "a shape is a tuple"),
+        ("    y = negative(x, **5)\n    return x\n", "2:23", "expected a dictionary"),
     ],
 )
 def test_errors_have_a_place_and_a_reason(body, place, message):
@@ -275,6 +282,12 @@ def test_errors_have_a_place_and_a_reason(body, place, message):
     '@names(parameters=("a", "b"))\ndef main(x: Tensor((2,), "int8")) -> Tensor((2,), "int8"):\n'
     "    return x\n",
     'def main(x: Tensor((a.b,), "int8")) -> Tensor((2,), "int8"):\n    return x\n',
+    'def main(x: Tensor((2,), "int8") = 1) -> Tensor((2,), "int8"):\n    return x\n',
+    'def main(*, x: Tensor((2,), "int8")) -> Tensor((2,), "int8"):\n    return x\n',
+    '@names(parameters=5)\ndef main(x: Tensor((2,), "int8")) -> Tensor((2,), "int8"):\n'
+    "    return x\n",
+    '@names(name=5)\ndef main(x: Tensor((2,), "int8")) -> Tensor((2,), "int8"):\n    return x\n',
+    '@function(**5)\ndef main(x: Tensor((2,), "int8")) -> Tensor((2,), "int8"):\n    return x\n',
 ])
 def test_broken_headers_are_refused(text):
     with pytest.raises(MinitvmError, match=r"^<text>:\d+:\d+: "):
@@ -285,3 +298,20 @@ def test_a_function_is_defined_once():
     text = HEAD + "    return x\n"
     with pytest.raises(ParseError, match="defined twice"):
         parse_module(text + "\n" + text)
+
+
+TOKENS = ["", "(", ")", "[0]", "v0", "x", "1", "-1", "1.5", "nan", '"float32"', "Tensor", "const",
+          ",", "=", ":", "\n", "    ", "return", "if", "None", "**{}", "*x", "N", "()", "operator",
+          "lambda: 0", "not x", "x.y", "(1 for x in y)", 'f"{x}"', "99999999999999999999", "#:",
+          "\0", "**5", "/", "*, ", "=0", "[1]"]
+
+
+@given(st.integers(0, len(MODULE)), st.integers(0, 12), st.sampled_from(TOKENS))
+def test_broken_text_gives_a_parse_error_or_a_module(start, length, token):
+    text = MODULE[:start] + token + MODULE[start + length :]
+    try:
+        module = parse_module(text)
+    except ParseError as error:
+        assert re.match(r"<text>:\d+:\d+: ", str(error))
+        return
+    assert print_module(parse_module(print_module(module))) == print_module(module)
