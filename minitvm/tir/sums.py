@@ -231,12 +231,21 @@ class Sums:
         atom = a.single()
         if atom is None:
             return self._split(self._source(a), divisor, modulus)
+        if not atom.is_split:
+            return self._split(atom.source, divisor, modulus)
         if modulus == 0:
-            if atom.modulus % divisor == 0:
-                return self._split(atom.source, atom.divisor * divisor, atom.modulus // divisor)
-        elif atom.modulus % modulus == 0:
+            if atom.modulus % divisor == 0:  # 0, for none, included
+                return self._slice(atom, atom.divisor * divisor, atom.modulus // divisor)
+        elif atom.modulus == 0:
             return self._split(atom.source, atom.divisor, modulus)
+        elif atom.modulus % modulus == 0:
+            return self._slice(atom, atom.divisor, modulus)
         return self._split(atom.expr, divisor, modulus)
+
+    def _slice(self, atom: Atom, divisor: int, modulus: int) -> Sum:
+        """(source // divisor) % modulus of the source of an atom, as simple as it gets."""
+        quotient = self.floor_divide(self.source_sum(atom), divisor)
+        return self.floor_modulo(quotient, modulus) if modulus else quotient
 
     def _source(self, a: Sum) -> Expr:
         """The sum as a source: one object for equal sums, whatever the order of their terms."""
@@ -279,19 +288,18 @@ class Sums:
 
     def _join(self, low: Atom, coefficient: int, high: Atom, other: int) -> Sum | None:
         """coefficient * low + other * high as one term."""
-        source = low.source
         ratio = high.divisor // low.divisor
         if low is high or high.divisor % low.divisor:
             return None
         if ratio == low.modulus and other == coefficient * ratio:
-            whole = self._split(source, low.divisor, low.modulus * high.modulus)
+            whole = self._slice(low, low.divisor, low.modulus * high.modulus)
             return self.scale(whole, coefficient)
         if other != -coefficient * ratio:
             return None
         if ratio > 1 and low.modulus == high.modulus * ratio:  # both 0, for no modulus, included
-            return self.scale(self._split(source, low.divisor, ratio), coefficient)
+            return self.scale(self._slice(low, low.divisor, ratio), coefficient)
         if ratio == 1 and high.modulus and low.modulus % high.modulus == 0:
-            part = self._split(source, low.divisor * high.modulus, low.modulus // high.modulus)
+            part = self._slice(low, low.divisor * high.modulus, low.modulus // high.modulus)
             return self.scale(part, coefficient * high.modulus)
         return None
 

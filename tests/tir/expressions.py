@@ -96,7 +96,8 @@ def arithmetic(op: str, a: int, b: int, dtype: str, wraps: bool) -> int:
 
 I_, J, K, X, Y = (Var(name) for name in "ijkxy")
 SMALL = Var("small", "int8")
-RANGES: dict[Var, tuple[int, int]] = {I_: (0, 8), J: (0, 4), K: (-3, 13)}
+OFFSET = Var("offset")
+RANGES: dict[Var, tuple[int, int]] = {I_: (0, 8), J: (0, 4), K: (-3, 13), OFFSET: (8, 16)}
 """[low, high) of the variables that the tests bind; X and Y stay unbound."""
 
 
@@ -154,6 +155,50 @@ def conditions_over(numbers: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]
 
 FEW = st.recursive(LEAVES, operations, max_leaves=4)
 CONDITIONS = conditions_over(FEW)
+
+
+FACTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+@st.composite
+def linear(draw: st.DrawFn) -> Expr:
+    """A sum of variables times factors that divide each other."""
+    variables = draw(st.lists(st.sampled_from([I_, J, K, OFFSET, X]), min_size=1, max_size=3,
+                              unique=True))
+    total: Expr = Const(draw(st.integers(-9, 20)))
+    for var in variables:
+        total = total + var * draw(st.sampled_from((*FACTORS, -1, -4)))
+    return total
+
+
+@st.composite
+def digits(draw: st.DrawFn) -> Expr:
+    """Quotients and remainders of one source, with factors that may put it together again."""
+    source = draw(linear())
+    total: Expr = Const(draw(st.integers(0, 3)))
+    weight = draw(st.sampled_from((1, 2, -1)))
+    divisor = 1
+    for _ in range(draw(st.integers(1, 4))):
+        modulus = draw(st.sampled_from((0, 0, 2, 3, 4, 8)))
+        part = source // divisor
+        part = part % modulus if modulus else part
+        total = total + part * weight * draw(st.sampled_from((1, 1, 1, -1, 2)))
+        step = draw(st.sampled_from((1, modulus or 4, modulus or 4, 2)))
+        divisor, weight = divisor * step, weight * step
+    return total
+
+
+def split_expressions() -> st.SearchStrategy[Expr]:
+    """What splitting and fusing loops gives, divided again."""
+    divisors = st.sampled_from([2, 3, 4, 7, 8, 12, 16, 32])
+    once = st.one_of(linear(), digits())
+    twice = st.builds(lambda e, op, c: ir.binary(op, e, c), once,
+                      st.sampled_from(["floordiv", "floormod"]), divisors)
+    thrice = st.builds(lambda e, op, c: ir.binary(op, e, c), twice,
+                       st.sampled_from(["floordiv", "floormod", "mul"]), divisors)
+    return st.one_of(once, twice, thrice,
+                     st.builds(lambda a, op, b: ir.binary(op, a, b), thrice,
+                               st.sampled_from(["add", "sub", "min"]), twice))
 
 
 @st.composite

@@ -312,3 +312,6 @@ def test_dtypes_are_kept() -> None:
     byte = Var("byte", "uint8")
     assert analyzer.simplify(byte + 255 + 1) == byte + 255 + 1  # 256 is no uint8
     assert analyzer.simplify(byte >= 0) == Const(True, "bool")
+    wrapping = byte + 200 >= 50
+    assert analyzer.simplify(wrapping) is wrapping
+    assert analyzer.interval(byte + 200) == Interval(0, 255)

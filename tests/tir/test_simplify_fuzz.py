@@ -11,6 +11,7 @@ from expressions import (
     Outside,
     Values,
     evaluate,
+    split_expressions,
 )
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
@@ -59,6 +60,31 @@ def test_indices_keep_their_value(expr: Expr, assignments: list[dict[Var, int]])
     note(f"after: {after}")
     check_same(expr, after, assignments)
     check_form(expr, after)
+
+
+@given(split_expressions(), ASSIGNMENTS)
+def test_split_indices_keep_their_value(expr: Expr, assignments: list[dict[Var, int]]) -> None:
+    after = bound_analyzer().simplify(expr)
+    note(f"after: {after}")
+    check_same(expr, after, assignments)
+    check_form(expr, after)
+
+
+@given(split_expressions(), st.sampled_from(["lt", "le", "eq", "ge"]), st.integers(-40, 70),
+       ASSIGNMENTS)
+def test_guards_keep_their_value(
+    index: Expr, op: str, limit: int, assignments: list[dict[Var, int]]
+) -> None:
+    expr = Compare(op, index, Const(limit))
+    analyzer = bound_analyzer()
+    after = analyzer.simplify(expr)
+    note(f"after: {after}")
+    check_same(expr, after, assignments)
+    inside = [values for values in assignments if meaning(expr, values)]
+    with analyzer.constraint(expr):
+        for var in RANGES:
+            low, high = analyzer.interval(var)
+            assert all(low <= values[var] <= high for values in inside)
 
 
 @given(CONDITIONS, ASSIGNMENTS)
@@ -112,6 +138,8 @@ VECTORS = st.recursive(
         st.builds(Ramp, FEW, st.integers(-4, 8).map(Const), st.just(LANES)),
         st.builds(Ramp, FEW, FEW, st.just(LANES)),
         st.builds(Broadcast, FEW, st.just(LANES)),
+        st.builds(Ramp, split_expressions(), st.sampled_from([1, 2, 4, 8]).map(Const),
+                  st.just(LANES)),
     ),
     lambda inner: st.one_of(
         st.builds(Binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner),
@@ -163,6 +191,7 @@ def narrow_cases(draw: st.DrawFn) -> tuple[Expr, list[dict[Var, int]]]:
     expr = draw(narrow_expressions(dtype))
     if draw(st.booleans()):
         op = draw(st.sampled_from(["lt", "le", "eq", "ne", "gt", "ge"]))
+        expr = draw(st.sampled_from([expr, expr + draw(st.integers(0, 127))]))
         expr = Compare(op, expr, draw(narrow_expressions(dtype)))
     values = st.integers(*dtypes.integer_range(dtype))
     u, v = NARROW[dtype]
