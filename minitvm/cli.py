@@ -3,245 +3,318 @@
     minitvm compile model.onnx -o model.so
     minitvm run model.so --input input=picture.npy --repeat 50
     minitvm ops
+
+Results go to standard output, progress and errors to standard error. The exit status is 0, or 1 for
+what minitvm refuses (one sentence, `error: ...`), 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import difflib
+import io
 import json
+import os
+import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
 
 import minitvm
 from minitvm.errors import InputError, MinitvmError, OptionError
+from minitvm.report import print_compilation, print_run, print_table, progress
+from minitvm.runtime import Module, TensorInfo
+from minitvm.runtime.abi import c_name
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-FAILED = 1
-"""The exit status when minitvm refuses something; click's own is 2, for wrong options."""
+REFUSED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
+"""Exit statuses; a wrong command line is click's 2."""
 
 
-class _Command(click.Group):
-    """Shows what minitvm refuses as one sentence on standard error."""
+class _CommandLine(click.Group):
+    """Turns whatever stops a command into one line on standard error and an exit status."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Parses the command line and runs the command."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # names may not fit the encoding
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "minitvm"
+            message = error.format_message().rstrip(".")
+            click.echo(f"error: {message} (see '{path} --help')", err=True)
+            sys.exit(error.exit_code)
+        sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except MinitvmError as error:
-            notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-            click.echo(f"error: {error}{notes}", err=True)
-            sys.exit(FAILED)
+            _refuse("\n  ".join((str(error), *getattr(error, "__notes__", ()))))
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(BROKEN_PIPE)
+        except OSError as error:
+            _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+        except MemoryError as error:
+            _refuse(f"not enough memory: {error}" if str(error) else "not enough memory")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the closest command where there is none of that name."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            ctx.fail(f"there is no command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _refuse(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(REFUSED)
 
-    return Console(stderr=True)
 
-
-@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(minitvm.__version__, prog_name="minitvm")
 def main() -> None:
-    """Compiles ONNX models to native shared libraries."""
+    """Compiles ONNX models to native shared libraries, and runs them.
+
+    \b
+    minitvm compile model.onnx -o model.so
+    minitvm run model.so --input input=picture.npy
+    """
 
 
-def _shapes(values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """`("x=1,3,224,224",)` -> `{"x": (1, 3, 224, 224)}`."""
+# --- compile ------------------------------------------------------------------------------------
+
+
+def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`["x=1,3,224,224"]` -> `{"x": (1, 3, 224, 224)}`; `"x="` is the shape of a scalar."""
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, equals, dims = value.rpartition("=")
-        try:
-            if not equals or not name:
-                raise ValueError
-            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims.strip() else ()
-        except ValueError:
-            raise OptionError(
-                f"--shape {value!r} is not NAME=DIM,DIM,...; for example --shape input=1,3,224,224"
-            ) from None
+        words = [word.strip() for word in dims.split(",")] if dims.strip() else []
+        if not equals or not name or not all(re.fullmatch(r"[0-9]{1,18}", word) for word in words):
+            raise OptionError(f"--shape {value!r} is not NAME=DIM,DIM,... with positive integers; "
+                              "for example --shape input=1,3,224,224")
+        if name in shapes:
+            raise OptionError(f"--shape is given twice for the input {name!r}")
+        shapes[name] = tuple(int(word) for word in words)
     return shapes
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """A progress bar; gives the callback that `minitvm.compile` takes."""
-    if quiet:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn())
-    with Progress(*columns, console=_console(), transient=True) as progress:
-        task = progress.add_task("reading the model", total=None)
-
-        def report(step: str, done: int, total: int) -> None:
-            progress.update(task, description=step, completed=done, total=total)
-
-        yield report
 
 
 @main.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path),
-              help="The shared library to write; by default the model's name with .so.")
-@click.option("--shape", "shape", multiple=True, metavar="NAME=DIM,DIM,...",
-              help="The shape of an input; needed where the model leaves a dimension open.")
+              help="The shared library to write, such as -o build/model.so; by default the model's "
+                   "name with .so, beside the model.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
+              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
+                   "model leaves a size open. May be repeated.")
 @click.option("--target", metavar="STRING",
-              help="The machine to compile for, such as 'llvm -mcpu=x86-64-v3' or "
-                   "'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76'; by default this one.")
-@click.option("--opt-level", type=click.IntRange(0, 4), default=3, show_default=True,
-              help="How much to optimise the graph.")
-@click.option("--name", help="The prefix of the C functions; by default the output's stem.")
-@click.option("--dump", type=click.Path(path_type=Path, file_okay=False),
-              help="Write the program after every pass to this directory.")
+              help="The machine to compile for, such as --target 'llvm -mcpu=x86-64-v3' or "
+                   "--target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76'; by default this "
+                   "one.")
+@click.option("--opt-level", type=int, default=3, show_default=True, metavar="0..4",
+              help="How much to optimise the graph, such as --opt-level 0 for not at all.")
+@click.option("--name", help="The prefix of the C functions, such as --name net for net_run; by "
+                             "default the output's name without its suffix.")
+@click.option("--dump", type=click.Path(path_type=Path),
+              help="Write the program after every pass to this folder, such as --dump passes; "
+                   "then no kernel comes from the cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no report.")
-def compile_command(model: Path, output: Path | None, shape: tuple[str, ...], target: str | None,
+def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], target: str | None,
                     opt_level: int, name: str | None, dump: Path | None, as_json: bool,
                     quiet: bool) -> None:
-    """Compiles an ONNX MODEL to a shared library, with a C header and a sample beside it."""
+    """Compiles the ONNX file MODEL to a shared library, with a C header and a sample beside it.
+
+    \b
+    minitvm compile model.onnx -o model.so --shape input=1,3,224,224
+    """
     output = output or model.with_suffix(".so")
+    if output.exists() and model.exists() and output.samefile(model):
+        raise OptionError(f"the output {str(output)!r} is the model itself; name another file "
+                          "by --output")
+    given = parse_shapes(shapes)
     start = time.perf_counter()
-    with _progress(quiet or as_json) as progress:
-        compiled = minitvm.compile(
-            model, shapes=_shapes(shape), target=target, opt_level=opt_level,
-            name=name or output.stem, dump=dump, progress=progress, export=output,
-        )
-    report = {**compiled.summary(), "output": str(output),
+    with progress("reading the model", shown=not quiet) as moved:
+        compiled = minitvm.compile(model, given, target, opt_level, name=name or output.stem,
+                                   dump=dump, progress=moved, export=output)
+    if quiet:
+        return
+    stem = c_name(compiled.program.name)
+    files = [output, *(output.with_name(f"{stem}{end}") for end in (".h", "_sample.c"))]
+    report = {**compiled.summary(), "output": str(output), "files": [str(file) for file in files],
               "size_bytes": output.stat().st_size, "seconds": time.perf_counter() - start}
     if as_json:
         click.echo(json.dumps(report, indent=2))
-    elif not quiet:
-        _print_report(report)
+    else:
+        print_compilation(report)
 
 
-def _print_report(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(show_header=False, title=f"{report['output']}")
-    table.add_row("target", report["target"])
-    for kind in ("inputs", "outputs"):
-        for tensor in report[kind]:
-            shape = ", ".join(map(str, tensor["shape"]))
-            table.add_row(kind[:-1], f"{tensor['name']}: {tensor['dtype']}[{shape}]")
-    table.add_row("kernels", f"{report['kernel_calls']} calls of {report['kernels']} functions, "
-                             f"{report['kernels_from_cache']} from the cache")
-    bound = max(report["workspace_lower_bound_bytes"], 1)
-    table.add_row("activations", f"{report['arena_bytes'] / 1e6:.2f} MB, "
-                                 f"{report['arena_bytes'] / bound:.2f} of the lower bound")
-    table.add_row("size", f"{report['size_bytes'] / 1e6:.2f} MB")
-    table.add_row("time", f"{report['seconds']:.2f} s")
-    console.print(table)
-    times = Table("step", "seconds", "runs", title="Where the time went")
-    times.columns[1].justify = times.columns[2].justify = "right"
-    for step in report["steps"][:8]:
-        times.add_row(step["name"], f"{step['seconds']:.3f}", str(step["runs"]))
-    console.print(times)
-    for text in report["remarks"]:
-        console.print(f"[yellow]remark:[/] {text}", highlight=False)
-
-
-def _read_input(value: str) -> tuple[str, np.ndarray]:
-    name, equals, file = value.partition("=")
-    if not equals:
-        raise OptionError(f"--input {value!r} is not NAME=FILE.npy")
-    try:
-        return name, np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"the input {name!r} can't be read from {file}: {error}") from None
+# --- run ----------------------------------------------------------------------------------------
 
 
 @main.command("run")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy",
-              help="An input; those not given are random, from a fixed seed.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False),
-              help="Write each output to NAME.npy in this directory.")
+              help="An input, such as --input input=picture.npy; those not given are random, from "
+                   "a fixed seed. May be repeated.")
+@click.option("--output", "folder", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Write each output to FOLDER/NAME.npy, such as --output results.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Run so many times and report the latency.")
+              help="Run so many times, after one run that is not counted, and report the latency; "
+                   "such as --repeat 100.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def run_command(model: Path, inputs: tuple[str, ...], output: Path | None, repeat: int,
+def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repeat: int,
                 as_json: bool) -> None:
-    """Runs a compiled MODEL.so."""
+    """Runs the compiled model MODEL, a .so file, and says what came out and how long it took.
+
+    \b
+    minitvm run model.so --input input=picture.npy --output results
+    """
+    if model.suffix == ".onnx" and model.is_file():
+        raise OptionError(f"{str(model)!r} is an ONNX model; compile it first, by "
+                          f"minitvm compile {model}")
     module = minitvm.load(model)
-    given = dict(_read_input(value) for value in inputs)
-    random = np.random.default_rng(0)
-    for tensor in module.inputs:
-        if tensor.name not in given:
-            sample = random.random(tensor.shape) * (1 if "float" in tensor.dtype else 100)
-            given[tensor.name] = sample.astype(tensor.dtype)
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        results = module.run(given)
-        times.append(1e3 * (time.perf_counter() - start))
-    if output is not None:
-        _write_outputs(output, results)
+    arrays = read_inputs(inputs, [info.name for info in module.inputs])
+    random = [info for info in module.inputs if info.name not in arrays]
+    arrays |= random_inputs(random)
+    results, milliseconds = _measure(module, arrays, repeat)
+    files = [] if folder is None else write_outputs(folder, results)
     report = {
         "model": str(model),
-        "outputs": [{"name": name, "dtype": str(value.dtype), "shape": list(value.shape),
-                     "min": float(value.min()) if value.size else None,
-                     "max": float(value.max()) if value.size else None,
-                     "mean": float(value.mean()) if value.size else None}
-                    for name, value in results.items()],
-        "random_inputs": [t.name for t in module.inputs if t.name not in {v.partition("=")[0] for v in inputs}],
-        "milliseconds": {"median": float(np.median(times)), "min": min(times), "max": max(times)},
+        "outputs": [_describe(name, value) for name, value in results.items()],
+        "random_inputs": [info.name for info in random],
+        "milliseconds": {"median": float(np.median(milliseconds)), "min": min(milliseconds),
+                         "max": max(milliseconds)},
         "runs": repeat,
+        "files": [str(file) for file in files],
     }
-    click.echo(json.dumps(report, indent=2)) if as_json else _print_run(report)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        print_run(report)
 
 
-def _write_outputs(directory: Path, results: dict[str, np.ndarray]) -> None:
+def read_inputs(values: Sequence[str], known: Sequence[str]) -> dict[str, np.ndarray]:
+    """`["x=x.npy"]` -> `{"x": array}`. `known` names decide where a name ends that holds `=`."""
+    arrays: dict[str, np.ndarray] = {}
+    for value in values:
+        names = [name for name in known if value.startswith(f"{name}=")]
+        name = max(names, key=len) if names else value.partition("=")[0]
+        if "=" not in value or not name:
+            raise OptionError(f"--input {value!r} is not NAME=FILE.npy; "
+                              "for example --input input=picture.npy")
+        if name in arrays:
+            raise OptionError(f"--input is given twice for the input {name!r}")
+        arrays[name] = _read_array(name, Path(value[len(name) + 1:]))
+    return arrays
+
+
+def _read_array(name: str, file: Path) -> np.ndarray:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, value in results.items():
-            np.save(directory / f"{name.replace('/', '_')}.npy", value)
+        with file.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":
+                raise InputError(f"the input {name!r} can't be read: {str(file)!r} is not a .npy "
+                                 "file; write one by numpy.save")
+            stream.seek(0)
+            return np.lib.format.read_array(stream, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputError(f"the input {name!r} can't be read from {str(file)!r}: {reason}") from None
+
+
+def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, np.ndarray]:
+    """The same arrays each time: floats in [0, 1), integers and bools 0 or 1, which are indices
+    into almost anything."""
+    generator = np.random.default_rng(0)
+    return {info.name: generator.random(info.shape).astype(info.dtype) if "float" in info.dtype
+            else generator.integers(0, 2, info.shape).astype(info.dtype) for info in infos}
+
+
+def _measure(module: Module, inputs: Mapping[str, np.ndarray],
+             repeat: int) -> tuple[dict[str, np.ndarray], list[float]]:
+    """The outputs, and the milliseconds of each run."""
+    milliseconds = []
+    with progress("running", shown=repeat > 1) as moved:
+        results = module.run(inputs) if repeat > 1 else {}
+        for index in range(repeat):
+            start = time.perf_counter()
+            results = module.run(inputs)
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+            moved("running", index + 1, repeat)
+    return results, milliseconds
+
+
+def _describe(name: str, value: np.ndarray) -> dict[str, Any]:
+    """An output's type and range, for a report; JSON has no NaN and no infinity."""
+    facts: dict[str, Any] = {"name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+    for key, function in (("min", np.min), ("mean", np.mean), ("max", np.max)):
+        number = float(function(value.astype(np.float64))) if value.size else float("nan")
+        facts[key] = number if np.isfinite(number) else None
+    return facts
+
+
+def write_outputs(folder: Path, results: Mapping[str, np.ndarray]) -> list[Path]:
+    """Writes each output to a file named after it; a file appears whole or not at all."""
+    files: dict[Path, np.ndarray] = {}
+    for name, value in results.items():
+        stem = re.sub(r"[^\w.+-]", "_", name)[:100]
+        file = folder / f"{stem}.npy"
+        while file in files:
+            stem += "_"
+            file = folder / f"{stem}.npy"
+        files[file] = value
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, value in files.items():
+            _write_whole(file, value)
     except OSError as error:
-        raise InputError(f"the outputs can't be written to {directory}: {error}") from None
+        raise InputError(f"the outputs can't be written to {str(folder)!r}: "
+                         f"{error.strerror or error}") from error
+    return list(files)
 
 
-def _print_run(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _write_whole(file: Path, value: np.ndarray) -> None:
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as stream:
+            np.lib.format.write_array(stream, value, allow_pickle=False)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)
 
-    console = Console()
-    if report["random_inputs"]:
-        console.print(f"random values for: {', '.join(report['random_inputs'])}", highlight=False)
-    table = Table("output", "type", "min", "mean", "max")
-    for item in report["outputs"]:
-        shape = ", ".join(map(str, item["shape"]))
-        row = [f"{item[key]:.5g}" if item[key] is not None else "" for key in ("min", "mean", "max")]
-        table.add_row(item["name"], f"{item['dtype']}[{shape}]", *row)
-    console.print(table)
-    times = report["milliseconds"]
-    console.print(f"{report['runs']} runs: median {times['median']:.3f} ms, "
-                  f"minimum {times['min']:.3f} ms, maximum {times['max']:.3f} ms", highlight=False)
+
+# --- ops ----------------------------------------------------------------------------------------
 
 
 @main.command("ops")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 def ops_command(as_json: bool) -> None:
-    """Lists the ONNX operators that can be imported, with their opsets."""
+    """Lists the ONNX operators that can be imported, with their opsets.
+
+    \b
+    minitvm ops | grep Pool
+    """
     table = minitvm.supported_onnx_operators()
     if as_json:
         click.echo(json.dumps(table, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table("operator", "opsets", title="ONNX operators")
-    for name, opsets in sorted(table.items()):
-        shown.add_row(name, str(opsets))
-    Console().print(shown)
+    else:
+        rows = [(name, f"{first}-{last}") for name, (first, last) in sorted(table.items())]
+        print_table(f"{len(rows)} ONNX operators", ("operator", "opsets"), rows)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 
 from minitvm.codegen.cache import KernelCache
 from minitvm.codegen.jit import load_program
-from minitvm.codegen.link import export, find_linker
+from minitvm.codegen.link import check_output, export, find_linker
 from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
 from minitvm.instruments import DumpIR, PassTimer
 from minitvm.origin import Origin
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from minitvm.runtime import Module as RuntimeModule
 
 Progress = Callable[[str, int, int], None]
-"""`progress(step, done, total)`: called as the compilation goes on."""
+"""`progress(step, done, total)`: called as the compilation goes on; a total of 0 is unknown."""
 
 
 def relay_passes(target: Target) -> Sequential[Module]:
@@ -178,13 +178,14 @@ def compile(
     schedules: schedule steps by the structural hash of a kernel, instead of its default schedule.
     name: the prefix of the C functions; by default the model's name.
     dump: a directory for the program after every pass; kernels then don't come from the cache.
-    export: also write the shared library there; a linker is looked for before anything else.
+    export: also write the shared library there; that this is possible is found out first.
 
     Raises `MinitvmError` for whatever can't be compiled.
     """
     machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
     if export is not None:
         find_linker(machine)
+        check_output(Path(export))
     current = PassContext.current()
     timer = PassTimer()
     level = current.opt_level if opt_level is None else opt_level
@@ -200,6 +201,7 @@ def compile(
         built = _Build(module, machine, timer, schedules or {}, directory, progress or _silent)
         compiled = built.finish(name or str(module.main.attrs.get("name", "") or "model"), remarks)
     if export is not None:
+        (progress or _silent)("linking", 0, 0)
         compiled.export(export)
     return compiled
 

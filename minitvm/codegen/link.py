@@ -105,12 +105,11 @@ def export(program: Program, path: str | os.PathLike[str], linker: Linker | None
     """
     linker = linker or find_linker(program.target)
     output = Path(path)
-    if not output.parent.is_dir():
-        raise LinkError(f"the folder {str(output.parent)!r}, where the model should be written, "
-                        "does not exist")
-    if output.is_dir():
-        raise LinkError(f"the model can't be written to {str(output)!r}: that is a folder")
+    check_output(output)
     name = abi.c_name(program.name)
+    if output.name in (f"{name}.h", f"{name}_sample.c"):
+        raise LinkError(f"the model can't be written to {str(output)!r}: that is the name of its C "
+                        "header or sample; end it in .so")
     try:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".minitvm-") as folder:
             library = _link(program, Path(folder), linker)
@@ -126,6 +125,20 @@ def export(program: Program, path: str | os.PathLike[str], linker: Linker | None
     except OSError as error:
         raise LinkError(f"the model can't be written to {str(output)!r}: {error}") from error
     return output
+
+
+def check_output(output: Path) -> None:
+    """Raises `LinkError` if nothing can be written to `output`: said before compiling, too."""
+    if not output.parent.is_dir():
+        raise LinkError(f"the folder {str(output.parent)!r}, where the model should be written, "
+                        "does not exist")
+    if output.is_dir():
+        raise LinkError(f"the model can't be written to {str(output)!r}: that is a folder")
+    try:
+        tempfile.TemporaryDirectory(dir=output.parent, prefix=".minitvm-").cleanup()
+    except OSError as error:
+        raise LinkError(f"nothing can be written to the folder {str(output.parent)!r}: "
+                        f"{error.strerror}") from error
 
 
 def _link(program: Program, folder: Path, linker: Linker) -> Path:
