@@ -10,7 +10,7 @@ loops inside differ between the two, those outside are equal and cancel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from minitvm.tir import bounds, ir
@@ -28,12 +28,15 @@ class Access:
     is_store: bool
 
 
-def dependent_buffer(loop: For, analyzer: Analyzer) -> Buffer | None:
+def dependent_buffer(
+    loop: For, analyzer: Analyzer, aliases: Collection[Buffer] = ()
+) -> Buffer | None:
     """A buffer through which iterations may depend on each other; None if they certainly don't.
 
-    The analyzer knows the loops around and inside.
+    The analyzer knows the loops around and inside. `aliases` may be the same memory: those of one
+    shape and dtype then start at the same place.
     """
-    accesses = _accesses(loop.body)
+    accesses = _joined(_accesses(loop.body), aliases)
     inner = {item.var for item in ir.walk_statements(loop.body) if isinstance(item, For | Let)}
     for buffer, found in accesses.items():
         stores = [access for access in found if access.is_store]
@@ -42,6 +45,19 @@ def dependent_buffer(loop: For, analyzer: Analyzer) -> Buffer | None:
                    for other in found):
                 return buffer
     return None
+
+
+def _joined(
+    accesses: dict[Buffer, set[Access]], aliases: Collection[Buffer]
+) -> dict[Buffer, set[Access]]:
+    """The accesses where buffers that may be the same memory count as one."""
+    found: dict[Buffer, set[Access]] = {}
+    kinds: dict[tuple[object, ...], Buffer] = {}
+    for buffer, group in accesses.items():
+        kind = (buffer.shape, buffer.dtype)
+        key = kinds.setdefault(kind, buffer) if buffer in aliases else buffer
+        found.setdefault(key, set()).update(group)
+    return found
 
 
 def _accesses(body: Stmt) -> dict[Buffer, set[Access]]:

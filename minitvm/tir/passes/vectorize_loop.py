@@ -17,6 +17,7 @@ from minitvm.tir.ir import (
     And,
     Binary,
     Broadcast,
+    Buffer,
     Call,
     Cast,
     Compare,
@@ -77,7 +78,7 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
                 A[ramp(k * 16, 1, 16)] = max(A[ramp(k * 16, 1, 16)] + W[ramp(0, 1, 16)] * \
 broadcast(x, 16), broadcast(0.0, 16))
     """
-    return map_body(func, _Vectorize().statement)
+    return map_body(func, _Vectorize(func).statement)
 
 
 class DeclinedError(Exception):
@@ -87,8 +88,10 @@ class DeclinedError(Exception):
 class _Vectorize:
     """Finds the vectorized loops, with the ranges of the loops around them."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: PrimFunc) -> None:
         self.analyzer = Analyzer()
+        params = [param for param in func.params if isinstance(param, Buffer)]
+        self.aliases = params if func.attrs.get("may_alias") else []
         self.enabled = not PassContext.current().config.get("tir.disable_vectorize", False)
 
     def statement(self, statement: Stmt) -> Stmt:
@@ -108,7 +111,7 @@ class _Vectorize:
         for item in ir.walk_statements(loop.body):
             if isinstance(item, For):
                 self.analyzer.bind(item.var, item.start, item.extent)
-        buffer = dependent_buffer(loop, self.analyzer)
+        buffer = dependent_buffer(loop, self.analyzer, self.aliases)
         if buffer is not None:
             remark("VectorizeLoop", f"the loop over {loop.var.name} runs serially: iterations may "
                    f"depend on each other through {buffer.name}", loop.origin)

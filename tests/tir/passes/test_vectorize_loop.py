@@ -149,3 +149,15 @@ def f(A: Buffer((24,), "float32")):
     for j in range(6):
         A[ramp(j, 6, 4)] = A[ramp(j // 2, 6, 4)] + broadcast(1.0, 4)
 """
+
+
+def test_parameters_that_may_alias() -> None:
+    for attrs, index, vector in (("", "i + 1", True), ("@attrs(may_alias=True)", "i + 1", False),
+                                 ("@attrs(may_alias=True)", "i", True)):
+        result = vectorize_loop(parse_func(f"""
+{attrs}
+def f(A: Buffer((8,), "float32"), B: Buffer((8,), "float32")):
+    for i in vectorized(4):
+        A[{index}] = B[i]
+"""))
+        assert ("ramp" in print_func(result)) == vector
