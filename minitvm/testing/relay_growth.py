@@ -215,7 +215,8 @@ class Grower:
         """Whether partial sums stay in range too: the value of the arguments' magnitudes does."""
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
             return True
-        inputs = [np.abs(self.interpreter.atom(item, self.known)) for item in value.arguments]
+        given = [self.interpreter.atom(item, self.known) for item in value.arguments]
+        inputs = [np.abs(item) for item in flatten(tuple(given))]
         return is_exact(flatten(apply_operator(value.callee, inputs, NOWHERE)))
 
     def finish(self) -> Module:
