@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from minitvm.target import Target
 from minitvm.te.recipes.inline import computations, extent_of, inline_injective
@@ -63,10 +63,11 @@ def vectorize_inner(stage: StageHandle, target: Target) -> None:
         stage.vectorize(lane)
 
 
-def place_at(stages: Iterable[StageHandle], consumer: StageHandle) -> None:
-    """Computes stages that aren't reductions inside all but the innermost loop of a consumer."""
+def place_at(stages: Sequence[StageHandle], consumer: StageHandle) -> None:
+    """Computes stages that aren't reductions inside all but the innermost loop of a consumer:
+    the last one first, as a stage stands where all that read it do."""
     loops = consumer.leaf_iter_vars
-    for stage in stages:
+    for stage in reversed(stages):
         if len(loops) > 1 and not stage.op.reduce_axis:
             stage.compute_at(consumer, loops[-2])
 
