@@ -193,6 +193,12 @@ def lower_main(module: Module, plan: MemoryPlan, symbols: Mapping[str, str]) -> 
                 results = plan.fields.get(binding.var, (binding.var,))
                 addresses = tuple(places.address(atom) for atom in (*arguments, *results))
                 body.append(ir.Invoke(symbols[callee], addresses, binding.origin))
+            case Call(Op(name=name)):
+                raise LoweringError(
+                    f"{binding.var.name} in main ({binding.origin}) calls the operator {name}, "
+                    f"which is in no kernel; the pass FuseOps puts every operator into one, and "
+                    f"can't be disabled"
+                )
     copies: dict[str, ir.PrimFunc] = {}
     for atom, index in plan.copies:
         kernel = copy_kernel(tensor_type(atom).size_bytes())
