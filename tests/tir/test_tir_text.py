@@ -181,7 +181,7 @@ HEAD = 'def f(A: Buffer((4,), "float32"), n: int32):\n'
         (HEAD + "    for i in count(4):\n        pass", r"t:2:14: a loop runs over range"),
         (HEAD + "    for i in range(n, 4):\n        pass", r"t:2:14: write range\(extent\)"),
         (HEAD + "    for i in range(1.5):\n        pass", r"t:2:14: a loop from float32"),
-        (HEAD + "    while n:\n        pass", r"t:2:5: not a statement of tir: `while n:`"),
+        (HEAD + "    return n", r"t:2:5: not a statement of tir: `return n`"),
         (HEAD + "    with open(n):\n        pass", r"t:2:5: the only `with`"),
         (HEAD + "    A[0] = n if n else n", r"t:2:12: not an expression of tir"),
         (HEAD + "    A[0] = 1 < n < 2", r"t:2:12: not an expression of tir"),

@@ -102,7 +102,8 @@ class _Copier:
                 return Invoke(callee, self.all(arguments), origin)
             case Evaluate(value, origin):
                 return Evaluate(self.expr(value), origin)
-        raise TypeError(f"not a statement: {statement!r}")
+        inner = tuple(map(self.statement, ir.bodies(statement)))
+        return ir.with_parts(statement, self.all(ir.expressions(statement)), inner)
 
     def all(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         new = tuple(map(self.expr, exprs))

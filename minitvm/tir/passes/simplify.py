@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from minitvm import dtypes
 from minitvm.tir import ir
 from minitvm.tir.ir import (
@@ -11,6 +13,7 @@ from minitvm.tir.ir import (
     For,
     If,
     Let,
+    Load,
     Not,
     PrimFunc,
     Seq,
@@ -71,7 +74,8 @@ class _Simplifier:
                     statement, ir.expressions(statement), (inner,)
                 )
         exprs = tuple(map(self.analyzer.simplify, ir.expressions(statement)))
-        return ir.with_parts(statement, exprs, ())
+        bodies = tuple(map(self.statement, ir.bodies(statement)))
+        return ir.with_parts(statement, exprs, bodies)
 
     def loop(self, loop: For) -> Stmt:
         start = self.analyzer.simplify(loop.start)
@@ -101,15 +105,21 @@ class _Simplifier:
         if isinstance(condition, Const):
             taken = statement.then_body if condition.value else otherwise
             return NOTHING if taken is None else self.statement(taken)
-        with self.analyzer.constraint(condition):
+        with self.known(condition):
             then_body = self.statement(statement.then_body)
         if otherwise is None:
             if is_nothing(then_body):
                 return NOTHING
             return ir.with_parts(statement, (condition,), (then_body,))
-        with self.analyzer.constraint(Not(condition)):
+        with self.known(Not(condition)):
             else_body = self.statement(otherwise)
         return _choice(statement, condition, then_body, else_body)
+
+    def known(self, condition: Expr) -> AbstractContextManager[None]:
+        """What holds in a branch; nothing where the branch may change what was tested."""
+        if any(isinstance(node, Load) for node in ir.walk(condition)):
+            return nullcontext()
+        return self.analyzer.constraint(condition)
 
 
 def _choice(statement: If, condition: Expr, then_body: Stmt, else_body: Stmt) -> Stmt:
