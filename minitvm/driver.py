@@ -305,11 +305,13 @@ class _Build:
             return compile_kernel(func, self.target, origins)
 
     def _key(self, function: Function, steps: Sequence[Any] | None) -> str:
-        """What the object code depends on, minitvm's own sources and llvmlite apart."""
+        """What the object code depends on, minitvm's own sources and llvmlite apart. Kernels are
+        named by it, so it must not say where they are kept."""
         context = PassContext.current()
+        config = {key: value for key, value in context.config.items() if key != "cache.directory"}
         parts = (print_function(function), repr(steps), str(self.target), str(context.opt_level),
                  repr(sorted(context.disabled_pass)), repr(sorted(context.required_pass)),
-                 repr(sorted(context.config.items())))
+                 repr(sorted(config.items())))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
