@@ -68,6 +68,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             infer_type,
             legalize,  # composite operators become simple ones
             canonicalize_ops,
+            fold_constant,  # so that statistics are constants
             simplify_inference,  # batch norm becomes a multiplication and an addition
             fold_constant,  # so that scales are constants
             fold_scale_axis,  # and move into the weights of convolutions

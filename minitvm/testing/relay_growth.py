@@ -107,29 +107,25 @@ class Grower:
 
     # --- data
 
-    def data(
-        self, shape: tuple[int, ...], positive: bool = False, finite: bool = False
-    ) -> np.ndarray:
+    def data(self, shape: tuple[int, ...], positive: bool = False) -> np.ndarray:
         """float32 data of the kind of this case."""
         if self.exact:
             return self.generator.integers(1 if positive else -4, 5, shape).astype(np.float32)
         data = np.asarray(self.generator.standard_normal(shape), np.float32)
         if positive:
             return np.abs(data) + np.float32(0.5)
-        if self.special and data.size and not finite:
+        if self.special and data.size:
             count = self.generator.integers(0, min(data.size, 3) + 1)
             places = self.generator.integers(0, data.size, count)
             data.flat[places] = self.generator.choice(SPECIAL_VALUES, count)
         return data
 
-    def add_parameter(
-        self, shape: tuple[int, ...], positive: bool = False, finite: bool = False
-    ) -> Var:
+    def add_parameter(self, shape: tuple[int, ...], positive: bool = False) -> Var:
         """A new parameter, with its data."""
         param = Var(f"x{len(self.params)}", TensorType(shape, "float32"))
         self.params.append(param)
         self.values.append(param)
-        self.inputs[param.name] = self.known[param] = self.data(shape, positive, finite)
+        self.inputs[param.name] = self.known[param] = self.data(shape, positive)
         return param
 
     def add_flag(self) -> Var:
@@ -140,13 +136,11 @@ class Grower:
         self.inputs[param.name] = self.known[param] = np.array(self.flag())
         return param
 
-    def weight(
-        self, shape: tuple[int, ...], positive: bool = False, finite: bool = False
-    ) -> Atom:
+    def weight(self, shape: tuple[int, ...], positive: bool = False) -> Atom:
         """Data that is a constant, or at times a parameter."""
         if self.integer(0, 5) == 0:
-            return self.add_parameter(shape, positive, finite)
-        return Constant(self.data(shape, positive, finite))
+            return self.add_parameter(shape, positive)
+        return Constant(self.data(shape, positive))
 
     # --- values at hand
 

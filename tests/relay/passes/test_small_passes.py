@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from random_graphs import assert_same, emitter, main, op, run
 
 from minitvm import remarks
@@ -26,9 +28,11 @@ from minitvm.relay.ir import (
     TensorType,
     TupleGetItem,
     Var,
+    map_block,
 )
 from minitvm.relay.op import Op
 from minitvm.relay.verify import verify
+from minitvm.testing.oracle import run_wide
 
 VECTOR = TensorType((4,), "float32")
 
@@ -142,7 +146,7 @@ def test_batch_norm_is_a_multiplication_and_an_addition(axis):
     statistics = [Constant(random.uniform(0.5, 2, channels).astype("float32")) for _ in range(4)]
     module = main([Var("x", TensorType(shape, "float32"))], lambda b, x: emitter(b)(
         op("nn.batch_norm", axis=axis), x, *statistics))
-    after = passes.fold_constant(passes.simplify_inference(module))
+    after = passes.simplify_inference(module)
     verify(after)
     assert names(after) == ["multiply", "add"]
     assert all(b.origin == origin("n0") for b in after.main.body.bindings)
@@ -156,6 +160,71 @@ def test_batch_norm_of_float64_stays_float64():
         op("nn.batch_norm", epsilon=1e-3), x, *statistics))
     (old,), (new,) = run(module), run(passes.simplify_inference(module))
     np.testing.assert_allclose(new, old, rtol=1e-14)
+
+
+def norm_of(*statistics, epsilon=1e-5):
+    """A batch normalisation of one row, of constants or variables."""
+    x = Var("x", TensorType((3, statistics[0].type.shape[0]), "float32"))
+    params = [x, *(item for item in statistics if isinstance(item, Var))]
+    return main(params, lambda b, x, *_: emitter(b)(
+        op("nn.batch_norm", epsilon=epsilon), x, *statistics))
+
+
+EXTREMES = {  # gamma, beta, mean, variance: the definition gives numbers, or other infinities
+    "gamma is infinite": (np.inf, 0, 1, 1),
+    "mean is infinite": (1, 0, np.inf, 1),
+    "gamma / deviation overflows": (3e38, 0, 1, 0),
+    "mean * scale overflows": (1e20, 0, 1e20, 1),
+    "scale underflows": (1e-38, 0, 1, 1e20),
+    "variance is negative": (1, 0, 0, -2),
+    "beta is NaN": (1, np.nan, 0, 1),
+}
+
+
+@pytest.mark.parametrize("values", EXTREMES.values(), ids=EXTREMES.keys())
+def test_batch_norm_stays_where_its_factors_are_no_numbers(values):
+    module = norm_of(*(const(1, value) for value in values))
+    with remarks.collect() as declined:
+        assert passes.simplify_inference(module) is module
+    (found,) = declined
+    assert found.pass_name == "SimplifyInference" and "factor" in found.reason
+    assert found.origin == origin("n0")
+
+
+def test_batch_norm_stays_where_its_statistics_are_unknown():
+    gamma = Var("gamma", TensorType((2,), "float32"))
+    module = norm_of(gamma, const(0, 0), const(0, 0), const(1, 1))
+    with remarks.collect() as declined:
+        assert passes.simplify_inference(module) is module
+    assert ["no constants" in item.reason for item in declined] == [True]
+
+
+VALUES = st.sampled_from([np.nan, np.inf, -np.inf, 0, -0.0, 1, -2, 1e-45, 1e-30, 1e30, 3e38])
+
+
+@given(st.lists(st.tuples(VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=3))
+def test_batch_norm_of_any_statistics_keeps_its_meaning(channels):
+    statistics = [const(*column) for column in zip(*channels, strict=True)]
+    module = norm_of(*statistics)
+    after = passes.simplify_inference(module)
+    rows = np.stack([np.full(len(channels), value, "float32")
+                     for value in (np.nan, np.inf, -np.inf, 0, 1, -2, 1e-45)])
+    module, after = (resized(item, rows.shape) for item in (module, after))
+    (old,), (new,) = run_wide(module, {"x": rows}), run_wide(after, {"x": rows})
+    finite = np.isfinite(old)
+    np.testing.assert_array_equal(new[~finite], old[~finite])
+    with np.errstate(all="ignore"):
+        size = np.abs(statistics[2].data.astype(float)) + 2
+        scale = np.abs(statistics[0].data / np.sqrt(statistics[3].data + np.float64(1e-5)))
+        bound = 1e-6 * np.broadcast_to(scale * size + np.abs(statistics[1].data), old.shape) + 1e-44
+        assert np.all(np.abs(new - old)[finite] <= bound[finite])
+
+
+def resized(module, shape):
+    """The module over an input of another batch."""
+    x = Var("x", TensorType(shape, "float32"))
+    body = map_block(module.main.body, {module.main.params[0]: x})
+    return passes.infer_type(Module({"main": Function((x,), body, x.type)}))
 
 
 def test_dropout_is_nothing():
