@@ -55,6 +55,10 @@ class InputError(MinitvmError):
     """Wrong inputs at run time: names, dtypes, shapes, or a missing tensor."""
 
 
+class RunError(MinitvmError):
+    """A run that had to stop: functions of the model called each other too deeply."""
+
+
 class LoadError(MinitvmError):
     """A `.so` that is not a minitvm model, or is of another version or for another CPU."""
 

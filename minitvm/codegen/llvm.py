@@ -12,6 +12,8 @@ Allocations live in the entry block; `scratch.lift_scratch` has taken the large 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minitvm import dtypes
 from minitvm.codegen.arithmetic import is_literal
 from minitvm.codegen.debug_info import DebugInfo
@@ -42,10 +44,26 @@ def function_to_llvm(func: ir.PrimFunc, target: Target, name: str | None = None,
     return str(module)
 
 
+def program_to_llvm(main: ir.PrimFunc, functions: Sequence[ir.PrimFunc], target: Target,
+                    name: str) -> str:
+    """The LLVM module of `main`, whose symbol is `name`, and of the functions that it and they
+    call, which nothing outside of the module sees. Kernels are declared."""
+    module = ModuleText(target)
+    local = frozenset(func.name for func in functions)
+    module.functions.append(_Writer(module, main, None, local).write(name))
+    for func in functions:
+        module.functions.append(_Writer(module, func, None, local).write(symbol(func.name),
+                                                                         "internal "))
+    return str(module)
+
+
 class _Writer:
     """Writes the statements of one function."""
 
-    def __init__(self, module: ModuleText, func: ir.PrimFunc, debug: DebugInfo | None) -> None:
+    def __init__(self, module: ModuleText, func: ir.PrimFunc, debug: DebugInfo | None,
+                 local: frozenset[str] = frozenset()) -> None:
+        """`local` are the functions that the module itself defines."""
+        self.local = local
         self.module = module
         self.func = func
         self.debug = debug
@@ -54,7 +72,7 @@ class _Writer:
         self.stack_bytes = 0
         self.vector_loops = _loops_with_vectors(func.body)
 
-    def write(self, name: str) -> str:
+    def write(self, name: str, linkage: str = "") -> str:
         parameters = ", ".join(self.parameter(number, parameter)
                                for number, parameter in enumerate(self.func.params))
         if self.debug is not None:
@@ -62,7 +80,7 @@ class _Writer:
         self.statement(self.func.body)
         self.f.effect("ret void")
         tag = "" if self.debug is None else f" !dbg {self.debug.subprogram}"
-        return self.f.text(f"define void @{name}({parameters}) #0{tag}")
+        return self.f.text(f"define {linkage}void @{name}({parameters}) #0{tag}")
 
     def parameter(self, number: int, parameter: ir.Buffer | ir.Var) -> str:
         name = f"%p{number}"
@@ -95,6 +113,8 @@ class _Writer:
                 self.statement(body)
             case ir.If(condition, then_body, else_body):
                 self.branch(condition, then_body, else_body)
+            case ir.While(condition, body):
+                self.repeat(condition, body)
             case ir.Allocate(buffer, body):
                 self.allocate(buffer)
                 self.statement(body)
@@ -131,6 +151,18 @@ class _Writer:
             f.branch(end)
         f.start(end)
 
+    def repeat(self, condition: ir.Expr, body: ir.Stmt) -> None:
+        f = self.f
+        test, again, end = f.name("while"), f.name("turn"), f.name("end")
+        f.branch(test)
+        f.start(test)
+        flag = value(self.scope, condition)
+        f.effect(f"br i1 {flag}, label %{again}, label %{end}")
+        f.start(again)
+        self.statement(body)
+        f.branch(test)
+        f.start(end)
+
     def allocate(self, buffer: ir.Buffer) -> None:
         size = buffer_bytes(buffer)
         self.stack_bytes += size
@@ -143,7 +175,9 @@ class _Writer:
 
     def invoke(self, callee: str, arguments: tuple[ir.Expr, ...]) -> None:
         kinds = tuple(llvm_type(argument.dtype) for argument in arguments)
-        function = self.module.declare(symbol(callee), "void", kinds)
+        function = f"@{symbol(callee)}"
+        if callee not in self.local:
+            self.module.declare(symbol(callee), "void", kinds)
         given = []
         for kind, argument in zip(kinds, arguments):
             if isinstance(argument, ir.Address):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minitvm.codegen import interface
-from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.frames import stack_frames
+from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
 from minitvm.codegen.scratch import add_scratch, buffer_bytes, lift_scratch
 from minitvm.errors import CodegenError
@@ -50,7 +51,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole model. `main` calls `kernels`; its last two parameters are weights and workspace."""
+    """A whole model. `main` calls `kernels` and `functions`, as these do; its last two parameters
+    are weights and workspace. Where a run may have to stop (functions that call themselves too
+    deeply), `status_offset` is the place in the workspace of the byte that says so."""
 
     name: str
     main: ir.PrimFunc
@@ -61,6 +64,8 @@ class Program:
     outputs: tuple[TensorInfo, ...]
     target: Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    functions: tuple[ir.PrimFunc, ...] = ()
+    status_offset: int | None = None
 
 
 def compile_kernel(func: ir.PrimFunc, target: Target,
@@ -78,10 +83,17 @@ def kernel_assembly(kernel: Kernel, target: Target) -> str:
 
 def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weights: np.ndarray,
                  inputs: Iterable[TensorInfo], outputs: Iterable[TensorInfo], target: Target,
-                 metadata: Mapping[str, Any] | None = None) -> Program:
-    """Joins a model: `main` gets room in its workspace for what its kernels need as scratch."""
+                 metadata: Mapping[str, Any] | None = None, *,
+                 functions: Sequence[ir.PrimFunc] = (), recursion_limit: int = 0,
+                 status_offset: int | None = None) -> Program:
+    """Joins a model: `main` gets room in its workspace for the scratch memory of kernels, and for
+    the frames of functions."""
     kernels, inputs, outputs = tuple(kernels), tuple(inputs), tuple(outputs)
-    main = add_scratch(main, {kernel.name: kernel.func for kernel in kernels})
+    by_name = {kernel.name: kernel.func for kernel in kernels}
+    if functions:
+        main, functions = stack_frames(main, functions, by_name, recursion_limit)
+    else:
+        main = add_scratch(main, by_name)
     wanted = len(inputs) + len(outputs) + 2
     if len(main.params) != wanted:
         raise CodegenError(f"main of {name!r} has {len(main.params)} parameters; with "
@@ -93,24 +105,34 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
     if flat.nbytes > MAXIMUM_WEIGHTS_BYTES:
         raise CodegenError(f"the weights of {name!r} take {flat.nbytes} bytes; one library holds "
                            f"at most {MAXIMUM_WEIGHTS_BYTES}")
-    return Program(name, main, kernels, flat, size, inputs, outputs, target, dict(metadata or {}))
+    return Program(name, main, kernels, flat, size, inputs, outputs, target, dict(metadata or {}),
+                   tuple(functions), status_offset)
 
 
-def _check_invokes(main: ir.PrimFunc, kernels: tuple[Kernel, ...]) -> None:
-    counts = {kernel.name: len(kernel.func.params) for kernel in kernels}
-    for kernel in kernels:
+def _check_invokes(program: Program) -> None:
+    counts = {kernel.name: len(kernel.func.params) for kernel in program.kernels}
+    for function in program.functions:
+        if function.name in counts:
+            raise CodegenError(f"a kernel and a function are both called {function.name!r}")
+        counts[function.name] = len(function.params)
+    for kernel in program.kernels:
         if kernel.name != kernel.func.name:
             raise CodegenError(f"the kernel {kernel.name!r} holds the code of another name, "
                                f"{kernel.func.name!r}; its object would not be found")
-    for statement in ir.walk_statements(main.body):
-        if isinstance(statement, ir.Invoke):
-            wanted = counts.get(statement.callee)
-            if wanted is None:
-                raise CodegenError(f"main calls the kernel {statement.callee!r}, "
-                                   "which was not compiled")
-            if len(statement.arguments) != wanted:
-                raise CodegenError(f"main calls the kernel {statement.callee!r} with "
-                                   f"{len(statement.arguments)} arguments; it takes {wanted}")
+    for caller in (program.main, *program.functions):
+        for statement in ir.walk_statements(caller.body):
+            if isinstance(statement, ir.Invoke):
+                _check_invoke(caller, statement, counts)
+
+
+def _check_invoke(caller: ir.PrimFunc, statement: ir.Invoke, counts: Mapping[str, int]) -> None:
+    wanted = counts.get(statement.callee)
+    if wanted is None:
+        raise CodegenError(f"{caller.name} calls the kernel {statement.callee!r}, "
+                           "which was not compiled")
+    if len(statement.arguments) != wanted:
+        raise CodegenError(f"{caller.name} calls the kernel {statement.callee!r} with "
+                           f"{len(statement.arguments)} arguments; it takes {wanted}")
 
 
 def metadata_text(program: Program) -> str:
@@ -137,6 +159,7 @@ def provenance(program: Program) -> str:
     """A hash of what the model computes: target, main, kernels and weights."""
     digest = hashlib.sha256()
     texts = [kernel.text for kernel in program.kernels]
+    texts += [print_func(function) for function in program.functions]
     for text in (str(program.target), print_func(program.main), *texts):
         digest.update(text.encode() + b"\0")
     digest.update(program.weights.data)
@@ -145,11 +168,13 @@ def provenance(program: Program) -> str:
 
 def program_objects(program: Program) -> list[bytes]:
     """The object files of everything but the weights: kernels, main, the C interface."""
-    _check_invokes(program.main, program.kernels)
+    _check_invokes(program)
     target = program.target
-    main = emit_object(function_to_llvm(program.main, target, interface.MAIN, debug=False), target)
+    main = emit_object(
+        program_to_llvm(program.main, program.functions, target, interface.MAIN), target)
     text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,
-                                       program.outputs, program.workspace_bytes, target)
+                                       program.outputs, program.workspace_bytes, target,
+                                       program.status_offset)
     # Not optimised: the function behind the CPU check is machine code that LLVM can't see into.
     functions = emit_object(text, target, optimize=False)
     return [*(kernel.object for kernel in program.kernels), main, functions]

@@ -86,26 +86,50 @@ def add_scratch(main: ir.PrimFunc, kernels: Mapping[str, ir.PrimFunc]) -> ir.Pri
     needed = max((int(k.attrs.get("scratch_bytes", 0)) for k in kernels.values()), default=0)
     if not needed:
         return main
-    old = main.params[-1]
-    if not isinstance(old, ir.Buffer) or old.dtype != "uint8":
-        raise CodegenError("the last parameter of main must be the workspace, a uint8 buffer")
+    old = workspace_of(main)
     start = -(-buffer_bytes(old) // ALIGNMENT) * ALIGNMENT
     new = ir.buffer(old.name, (start + needed,), "uint8")
     like = next((node.offset.dtype for statement in ir.walk_statements(main.body)
                  for argument in ir.expressions(statement) for node in ir.walk(argument)
                  if isinstance(node, ir.Address)), ir.INDEX)
 
-    def swap(expr: ir.Expr) -> ir.Expr:
-        if isinstance(expr, ir.Address) and expr.buffer is old:
-            return ir.Address(new, expr.offset)
-        return expr
-
     def extend(statement: ir.Stmt) -> ir.Stmt:
         if not isinstance(statement, ir.Invoke) or statement.callee not in kernels:
             return statement
         offsets, _ = lay_out(scratch_params(kernels[statement.callee]))
-        extra = tuple(ir.Address(new, ir.Const(start + offset, like)) for offset in offsets)
+        extra = tuple(ir.Address(old, ir.Const(start + offset, like)) for offset in offsets)
         return replace(statement, arguments=(*statement.arguments, *extra))
 
-    body = ir.rewrite_statement(main.body, extend, lambda expr: ir.rewrite(expr, swap))
-    return replace(main, params=(*main.params[:-1], new), body=body)
+    extended = replace(main, body=ir.rewrite_statement(main.body, extend))
+    return with_buffer(extended, old, new)
+
+
+def workspace_of(function: ir.PrimFunc) -> ir.Buffer:
+    """The workspace of `main` or of a function that it calls: its last parameter."""
+    found = function.params[-1]
+    if not isinstance(found, ir.Buffer) or found.dtype != "uint8":
+        raise CodegenError(f"the last parameter of {function.name} must be the workspace, a uint8 "
+                           "buffer")
+    return found
+
+
+def with_buffer(function: ir.PrimFunc, old: ir.Buffer, new: ir.Buffer) -> ir.PrimFunc:
+    """The function with another buffer in place of a parameter."""
+
+    def swap(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Address(buffer, offset) if buffer is old:
+                return ir.Address(new, offset)
+            case ir.Load(buffer, indices) if buffer is old:
+                return ir.Load(new, indices)
+            case _:
+                return expr
+
+    def store(statement: ir.Stmt) -> ir.Stmt:
+        if isinstance(statement, ir.Store) and statement.buffer is old:
+            return replace(statement, buffer=new)
+        return statement
+
+    body = ir.rewrite_statement(function.body, store, lambda expr: ir.rewrite(expr, swap))
+    params = tuple(new if param is old else param for param in function.params)
+    return replace(function, params=params, body=body)

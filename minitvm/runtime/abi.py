@@ -30,6 +30,7 @@ class ErrorCode(IntEnum):
     WRONG_CPU = 3
     WRONG_SHAPE = 4
     MISALIGNED = 5
+    RECURSION_TOO_DEEP = 6
 
 
 ERROR_TEXTS = {
@@ -38,6 +39,8 @@ ERROR_TEXTS = {
     ErrorCode.BAD_THREADS: "this model runs on one thread; pass 1 as the number of threads",
     ErrorCode.WRONG_CPU: "this machine's processor lacks instructions that the model needs",
     ErrorCode.WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
+    ErrorCode.RECURSION_TOO_DEEP: "functions of the model call each other more deeply than the "
+    "recursion_limit that it was compiled with",
     ErrorCode.MISALIGNED: "a tensor is not aligned to its elements, or the workspace to 64 bytes",
 }
 UNKNOWN_ERROR = "unknown error code"

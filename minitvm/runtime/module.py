@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from minitvm import dtypes
-from minitvm.errors import InputError, LoadError
-from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, Tensor
+from minitvm.errors import InputError, LoadError, RunError
+from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, ErrorCode, Tensor
 from minitvm.runtime.tensor_info import TensorInfo, check_names
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -95,6 +95,11 @@ class Module:
             workspace = aligned_bytes(self.workspace_bytes)
         code = self._run(_structures(arrays), _structures(results), workspace.ctypes.data, 1)
         self._workspaces.append(workspace)
+        if code == ErrorCode.RECURSION_TOO_DEEP:
+            limit = self.metadata.get("recursion_limit")
+            raise RunError(f"the run of {self.name} was stopped: {self._text(code)} ({limit}); "
+                           f"compile it with a greater PassContext(config="
+                           f"{{'relay.recursion_limit': ...}}) or make the calls tail calls")
         if code:
             raise InputError(f"the model refused to run: {self._text(code)}")
         return {info.name: result for info, result in zip(self.outputs, results)}

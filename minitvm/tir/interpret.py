@@ -41,6 +41,7 @@ from minitvm.tir.ir import (
     Stmt,
     Store,
     Var,
+    While,
 )
 
 Execute = Callable[[Frame], None]
@@ -75,10 +76,14 @@ class _Program:
         self.compiled: dict[int, _Compiler] = {}
 
     def call(self, func: PrimFunc, arrays: Sequence[Any]) -> None:
+        self.code(func).call(arrays)
+
+    def code(self, func: PrimFunc) -> _Compiler:
+        """A function as closures, made when it is first called."""
         code = self.compiled.get(id(func))
         if code is None:
             code = self.compiled[id(func)] = _Compiler(func, self)
-        code.call(arrays)
+        return code
 
     def invoke(self, callee: str, arguments: Sequence[Any]) -> None:
         """Calls a kernel on scalars and on (memory, offset) pairs."""
@@ -90,15 +95,18 @@ class _Program:
             raise InterpreterError(
                 f"{callee} takes {len(func.params)} arguments; invoke gives {len(arguments)}"
             )
-        pairs = zip(func.params, arguments, strict=True)
-        self.call(func, [_argument(callee, param, argument) for param, argument in pairs])
+        code = self.code(func)
+        frame = code.scalars(arguments)
+        code.call([
+            argument if isinstance(param, Var)
+            else _argument(callee, param, code.extents(param, frame), argument)
+            for param, argument in zip(func.params, arguments, strict=True)
+        ])
 
 
-def _argument(callee: str, param: Buffer | Var, argument: Any) -> Any:
-    if isinstance(param, Var):
-        return argument
+def _argument(callee: str, param: Buffer, extents: tuple[int, ...], argument: Any) -> Any:
     memory, offset = argument
-    count = int(np.prod(param.extents(), dtype=np.int64))
+    count = int(np.prod(extents, dtype=np.int64))
     itemsize = dtypes.to_numpy(param.dtype).itemsize
     begin = offset * memory.data.itemsize
     data = memory.data.view(np.uint8)
@@ -110,7 +118,7 @@ def _argument(callee: str, param: Buffer | Var, argument: Any) -> Any:
     if memory.written is not None:
         last = -(-(begin + count * itemsize) // memory.data.itemsize)
         memory.written[offset:last] = True
-    return data[begin : begin + count * itemsize].view(param.dtype).reshape(param.extents())
+    return data[begin : begin + count * itemsize].view(param.dtype).reshape(extents)
 
 
 class _Compiler:
@@ -136,10 +144,7 @@ class _Compiler:
             raise InterpreterError(
                 f"{func.name} takes {len(func.params)} arrays; {len(arrays)} were given"
             )
-        frame: Frame = [None] * len(self.slots)
-        for slot, (param, array) in enumerate(zip(func.params, arrays, strict=True)):
-            if isinstance(param, Var):
-                frame[slot] = _scalar(array, param.dtype)
+        frame = self.scalars(arrays)
         copies: list[tuple[np.ndarray, Memory]] = []
         for slot, (param, array) in enumerate(zip(func.params, arrays, strict=True)):
             if isinstance(param, Buffer):
@@ -150,8 +155,20 @@ class _Compiler:
         for array, memory in copies:
             array[...] = memory.data.reshape(array.shape)
 
+    def scalars(self, arguments: Sequence[Any]) -> Frame:
+        """A frame with the parameters that are scalars, on which shapes may depend."""
+        frame: Frame = [None] * len(self.slots)
+        for slot, (param, argument) in enumerate(zip(self.func.params, arguments, strict=True)):
+            if isinstance(param, Var):
+                frame[slot] = _scalar(argument, param.dtype)
+        return frame
+
+    def extents(self, param: Buffer, frame: Frame) -> tuple[int, ...]:
+        """The shape of a parameter."""
+        return tuple(int(extent(frame)) for extent in self.shapes[param])
+
     def parameter(self, param: Buffer, array: Any, frame: Frame) -> Memory:
-        extents = tuple(int(extent(frame)) for extent in self.shapes[param])
+        extents = self.extents(param, frame)
         if not isinstance(array, np.ndarray):
             raise InterpreterError(f"the parameter {param.name} takes a numpy array")
         if array.shape != extents or array.dtype != dtypes.to_numpy(param.dtype):
@@ -180,6 +197,8 @@ class _Compiler:
                 test = self.value(condition)
                 otherwise = None if else_body is None else self.statement(else_body)
                 return _branch(test, self.statement(then_body), otherwise)
+            case While(condition, body):
+                return _while(self.value(condition), self.statement(body))
             case Allocate(buffer, body):
                 return self.allocate(buffer, body)
             case Invoke(callee, arguments):
@@ -347,6 +366,14 @@ def _let(slot: int, value: Value, body: Execute) -> Execute:
     def execute(frame: Frame) -> None:
         frame[slot] = value(frame)
         body(frame)
+
+    return execute
+
+
+def _while(test: Value, body: Execute) -> Execute:
+    def execute(frame: Frame) -> None:
+        while test(frame):
+            body(frame)
 
     return execute
 

@@ -4,6 +4,7 @@
     Stmt     = For(var, start, extent, kind, body)       kind: serial parallel vectorized unrolled
              | Let(var, value, body)
              | If(condition, then_body, else_body | None)
+             | While(condition, body)                    in `main` and functions of relay only
              | Store(buffer, indices, value)
              | Allocate(buffer, body)                    scratch memory, live in `body`
              | Seq(statements)                           at least two, never nested
@@ -403,6 +404,15 @@ class If(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class While(Stmt):
+    """Runs the body as long as the condition holds, which may be never."""
+
+    condition: Expr
+    body: Stmt
+    origin: Origin = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Store(Stmt):
     """Writes one element, or a vector of them where the last index is a vector."""
 
@@ -759,7 +769,7 @@ def expressions(statement: Stmt) -> tuple[Expr, ...]:
             return (start, extent)
         case Let(_, value, _) | Evaluate(value):
             return (value,)
-        case If(condition, _, _):
+        case If(condition, _, _) | While(condition, _):
             return (condition,)
         case Allocate(buffer, _):
             return buffer.shape
@@ -773,7 +783,7 @@ def expressions(statement: Stmt) -> tuple[Expr, ...]:
 def bodies(statement: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside a statement."""
     match statement:
-        case For(_, _, _, _, body) | Let(_, _, body) | Allocate(_, body):
+        case For(_, _, _, _, body) | Let(_, _, body) | Allocate(_, body) | While(_, body):
             return (body,)
         case If(_, then_body, else_body):
             return (then_body,) if else_body is None else (then_body, else_body)
@@ -802,6 +812,8 @@ def with_parts(statement: Stmt, exprs: tuple[Expr, ...], inner: tuple[Stmt, ...]
             return Let(var, exprs[0], inner[0], origin)
         case If(_, _, _, origin):
             return If(exprs[0], inner[0], inner[1] if len(inner) > 1 else None, origin)
+        case While(_, _, origin):
+            return While(exprs[0], inner[0], origin)
         case Allocate(buffer, _, origin):
             return Allocate(buffer, inner[0], origin)
         case Seq():

@@ -45,6 +45,7 @@ from minitvm.tir.ir import (
     Stmt,
     Store,
     Var,
+    While,
     convert,
 )
 
@@ -213,6 +214,8 @@ class _Reader:
             case ast.If(test, body, orelse):
                 else_body = self.block(orelse, scope) if orelse else None
                 return If(self.expr(test, scope), self.block(body, scope), else_body, origin)
+            case ast.While(test, body, []):
+                return While(self.expr(test, scope), self.block(body, scope), origin)
             case ast.Pass():
                 return Evaluate(Const(0), origin)
             case ast.Expr(ast.Call(ast.Name("evaluate"), [value], [])):

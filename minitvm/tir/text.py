@@ -11,6 +11,8 @@
                 B[i, ramp(0, 1, 16)] = acc[ramp(0, 1, 16)]
             else:
                 pass                                    Evaluate(0)
+        while flag[0] != 0:                             as long as the condition holds
+            invoke(step, address(flag, 0))
         invoke(kernel, address(B, 32), n)
         with scope():                                   ends a let or an allocate before its block
             ...
@@ -57,6 +59,7 @@ from minitvm.tir.ir import (
     Stmt,
     Store,
     Var,
+    While,
 )
 from minitvm.tir.read import parse_func, parse_functions
 
@@ -197,6 +200,9 @@ class _Printer:
                 self.block(body, depth + 1)
             case If():
                 self.conditional(statement, depth, "if")
+            case While(condition, body):
+                self.line(depth, f"while {self.expr(condition)}:", statement)
+                self.block(body, depth + 1)
             case Invoke(callee, arguments):
                 inner = ", ".join([callee, *map(self.expr, arguments)])
                 self.line(depth, f"invoke({inner})", statement)

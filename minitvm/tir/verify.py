@@ -16,7 +16,8 @@ Types
  11. Ramp and Broadcast have scalar operands, a Ramp integers of one dtype, and two lanes or more.
  12. A constant is of a scalar dtype, and within its range.
  13. A loop's variable, start and extent are integer scalars of one dtype; its kind is known.
- 14. A Let's variable has the dtype of its value; the condition of an If is a scalar bool.
+ 14. A Let's variable has the dtype of its value; the condition of an If, and of a While, is a
+     scalar bool.
  15. Loop variables, indices and offsets have one dtype throughout a function.
 Structure
  16. A Seq holds at least two statements, and no Seq.
@@ -71,6 +72,7 @@ from minitvm.tir.ir import (
     Stmt,
     Store,
     Var,
+    While,
     bodies,
     children,
     expressions,
@@ -182,7 +184,7 @@ class _Verifier:
             case Let(var, value, _):
                 message = f"{var.name} is {var.dtype}, its value {value.dtype}"
                 self.require(var.dtype == value.dtype, 14, message)
-            case If(condition, _, _):
+            case If(condition, _, _) | While(condition, _):
                 message = f"the condition is {condition.dtype}"
                 self.require(condition.dtype == "bool", 14, message)
             case Allocate(buffer, _):
