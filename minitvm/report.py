@@ -1,4 +1,4 @@
-"""What a command found -> text: rich tables on a terminal, aligned columns without frames in a pipe.
+"""What a command found -> text: rich tables on a terminal, plain aligned columns in a pipe.
 
 Nothing that is piped is cut to a width or coloured. Progress bars go to standard error, and only
 where that is a terminal. Names from models are shown as they are: no markup is read in them.

@@ -1,9 +1,9 @@
 """The documents hold: their Python runs and prints what they show, their commands and links work.
 
-In each file, the blocks of Python run one after the other, in a process of their own (they may
-register operators) and in a folder that holds a small `mobilenet_v2.onnx`. A block of `text` behind
-one is what it prints; after a change that is meant, `python tests/test_docs.py` writes what is
-printed now into the documents.
+In each file, the blocks of Python and the commands of consoles run one after the other, in a
+process of their own (they may register operators) and in a folder that holds a small
+`mobilenet_v2.onnx`. A block of `text` is what the Python before it prints; after a change that is
+meant, `python tests/test_docs.py` writes what is printed now into the documents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ import pytest
 from click.testing import CliRunner
 
 from minitvm import cli
+from minitvm.codegen import link
+from minitvm.runtime import abi
 from minitvm.testing import zoo
+from minitvm.transform import CONFIG_KEYS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -42,7 +45,7 @@ def workplace(folder: Path) -> Iterator[None]:
 
 
 def run_document(path: Path) -> str:
-    """Runs a document's Python; gives the document with what it printed as blocks of text."""
+    """Runs what is in a document; gives the document with what it printed as blocks of text."""
     text = path.read_text()
     namespace: dict[str, object] = {"__name__": "__main__"}
     pieces, printed, end = [], "", 0
@@ -54,11 +57,22 @@ def run_document(path: Path) -> str:
             with contextlib.redirect_stdout(io.StringIO()) as stream:
                 exec(compile(lines + body, path.name, "exec"), namespace)
             printed = "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
+        elif kind == "console":
+            run_commands(body)
         elif kind == "text":
             shown = f"```text\n{printed}\n```\n"
         pieces.append(shown)
         end = block.end()
     return "".join([*pieces, text[end:]])
+
+
+def run_commands(console: str) -> None:
+    """Runs the lines that start with `$ minitvm`, up to a comment or a pipe."""
+    for line in console.splitlines():
+        if line.startswith("$ minitvm "):
+            words = shlex.split(line.partition(" | ")[0], comments=True)[2:]
+            result = CliRunner().invoke(cli.main, words)
+            assert result.exit_code == 0, f"{line}\n{result.output}"
 
 
 def in_a_process(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -68,32 +82,21 @@ def in_a_process(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
                               env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-WITH_PYTHON = [path for path in DOCUMENTS if "```python" in path.read_text()]
+RUNS = re.compile("^```(python|console)", re.MULTILINE)
+EXECUTED = [path for path in DOCUMENTS if RUNS.search(path.read_text())]
 
 
-@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
-def test_the_python_in_documents_runs_and_prints_what_they_show(path, tmp_path):
+@pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.name)
+def test_what_documents_show_is_so(path, tmp_path):
     done = in_a_process(path, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == path.read_text(), "if the change is meant, run: python tests/test_docs.py"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_the_commands_in_documents_work(path, tmp_path):
-    with workplace(tmp_path):
-        for kind, body in BLOCK.findall(path.read_text()):
-            commands = [line[2:] for line in body.splitlines() if line.startswith("$ minitvm ")]
-            assert kind == "console" or not commands
-            for command in commands:
-                words = shlex.split(command.partition(" | ")[0], comments=True)[1:]
-                result = CliRunner().invoke(cli.main, words)
-                assert result.exit_code == 0, f"{command}\n{result.output}"
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_in_documents_lead_somewhere(path):
-    for link in LINK.findall(path.read_text()):
-        assert (path.parent / link).exists(), f"{path.name} links to {link}"
+    for place in LINK.findall(path.read_text()):
+        assert (path.parent / place).exists(), f"{path.name} links to {place}"
 
 
 def test_files_named_in_documents_exist():
@@ -102,6 +105,22 @@ def test_files_named_in_documents_exist():
     for path in DOCUMENTS:
         for found in name.findall(path.read_text()):
             assert list(ROOT.glob(found.rstrip("/"))), f"{path.name} speaks of {found}"
+
+
+def test_the_tables_of_the_environment_are_complete():
+    text = (ROOT / "docs" / "environment.md").read_text()
+    listed = set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
+    assert {name for name in listed if "." in name} == set(CONFIG_KEYS)
+    sources = "".join(path.read_text() for path in ROOT.glob("minitvm/**/*.py"))
+    reads = re.findall(r"environ(?:\.get\(|\[)(\w+|[\"']\w+)|getenv\((\S+)\)", sources)
+    assert reads == [("OVERRIDE", "")] and link.OVERRIDE in listed  # all that the package reads
+
+
+def test_the_error_codes_of_the_c_interface_are_complete():
+    text = (ROOT / "docs" / "c-interface.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `MINITVM_(\w+)` \| (.*) \|$", text, re.MULTILINE)
+    assert rows == [(str(int(code)), code.name, abi.ERROR_TEXTS[code]) for code in abi.ErrorCode]
+    assert all(f" {name}(" in text or f"*{name}(" in text for name in abi.function_names("net"))
 
 
 def test_text_that_differs_is_found(tmp_path):
@@ -115,7 +134,7 @@ def main(arguments: list[str]) -> None:
     if arguments:
         print(run_document(Path(arguments[0])), end="")
         return
-    for path in WITH_PYTHON:
+    for path in EXECUTED:
         with tempfile.TemporaryDirectory() as folder:
             done = in_a_process(path, Path(folder))
         if done.returncode:
