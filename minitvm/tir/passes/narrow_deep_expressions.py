@@ -25,6 +25,7 @@ from minitvm.tir.ir import (
     Reduce,
     Stmt,
     Var,
+    While,
 )
 from minitvm.tir.passes.copying import with_body
 from minitvm.transform import make_pass
@@ -59,6 +60,8 @@ def narrow_deep_expressions(func: PrimFunc) -> PrimFunc:
 def narrow_statement(statement: Stmt) -> Stmt:
     """The statement with lets for the deep parts of its own expressions around it."""
     exprs = ir.expressions(statement)
+    if isinstance(statement, While):  # its condition is computed anew each time
+        return statement
     if all(_depth_within(expr, DEPTH) for expr in exprs):
         return statement
     narrowing = _Narrowing()

@@ -267,3 +267,37 @@ def f(A: Buffer((8,), "float32"), B: Buffer((8,), "float32"), n: int32):
             B[i] = if_then_else(n < 5, A[n], 0.0)
 """)
     assert lower(func) is func
+
+
+def test_while_loops_are_kept() -> None:
+    text = """\
+def f(A: Buffer((8,), "float32"), n: Buffer((1,), "int32")):
+    while n[0] > 0:
+        n[0] = n[0] - 1
+        for i in vectorized(4):
+            A[i] = A[i] + 1.0
+"""
+    func = parse_func(text)
+    array, count = np.zeros(8, np.float32), np.array([3], np.int32)
+    run(lower(func), [array, count])
+    assert array.tolist() == [3] * 4 + [0] * 4 and count[0] == 0
+    assert "while n[0]" in print_func(lower(func))
+    copied = copy_statement(func.body, {})
+    assert copied == func.body or print_func(PrimFunc("f", func.params, copied)) == text
+
+
+def test_what_a_branch_changes_is_tested_again() -> None:
+    func = parse_func("""
+def f(n: Buffer((2,), "int32"), x: Buffer((1,), "float32")):
+    if n[0] > 0:
+        n[0] = n[0] - 5
+        if n[0] > 0:
+            n[1] = 1
+    if x[0] > 0.0:
+        x[0] = -1.0
+        if x[0] > 0.0:
+            n[1] = 2
+""")
+    count, x = np.array([3, 7], np.int32), np.array([1], np.float32)
+    run(lower(func), [count, x])
+    assert count.tolist() == [-2, 7] and x[0] == -1
