@@ -11,6 +11,7 @@ graph into kernels and `main`, and `_compile_kernel` takes one kernel from relay
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from minitvm.codegen.cache import KernelCache
 from minitvm.codegen.jit import load_program
 from minitvm.codegen.link import check_output, export, find_linker
 from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
-from minitvm.instruments import DumpIR, PassTimer
+from minitvm.errors import OptionError
+from minitvm.instruments import DumpIR, PassTimer, dump_file
 from minitvm.origin import Origin
 from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, TupleType
 from minitvm.relay.lower import canonical, line_origins, lower_function, lower_main
@@ -212,7 +214,15 @@ def _silent(step: str, done: int, total: int) -> None:
 
 
 def _shape_tuples(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    """The shapes as tuples of int, whatever kind of integers and sequences they are given as."""
+    found = {}
+    for name, shape in (shapes or {}).items():
+        try:
+            found[name] = tuple(operator.index(extent) for extent in shape)
+        except TypeError:
+            raise OptionError(f"the shape given for the input {name!r} is {shape!r}; it must be a "
+                              "sequence of integers, such as (1, 3, 224, 224)") from None
+    return found
 
 
 def optimize(module: Module, target: Target, dump: Path | None = None) -> Module:
@@ -229,7 +239,8 @@ def optimize(module: Module, target: Target, dump: Path | None = None) -> Module
     with _more_instruments(DumpIR(dump / "relay", show)):
         module = passes(module)
     named: dict[str, Any] = {key.removeprefix("sha256:"): data for key, data in constants.items()}
-    np.savez(dump / "relay" / "constants.npz", **named)
+    with dump_file(dump / "relay" / "constants.npz") as path:
+        np.savez(path, **named)
     return module
 
 
@@ -274,7 +285,8 @@ class _Build:
             {"opt_level": PassContext.current().opt_level},
         )
         if self.dump is not None:
-            (self.dump / "main.tir").write_text(print_func(program.main), encoding="utf-8")
+            with dump_file(self.dump / "main.tir") as path:
+                path.write_text(print_func(program.main), encoding="utf-8")
         return CompiledModule(
             program, self.module, plan, self.timer, tuple(remarks), self.cache_hits
         )

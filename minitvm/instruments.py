@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minitvm.errors import OptionError
+
 _NOT_FILE_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -58,6 +60,17 @@ class PassTimer:
         return "\n".join(lines)
 
 
+@contextmanager
+def dump_file(path: Path) -> Iterator[Path]:
+    """For writing `path`, whose folder is made; raises `OptionError` where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
+    except OSError as error:
+        raise OptionError(f"the dump can't be written to {str(path)!r}: {error.strerror or error}; "
+                          "name another folder") from error
+
+
 @dataclass(slots=True)
 class DumpIR:
     """Writes what each pass gives to a numbered file: `003_FuseOps.txt`; `000_input.txt` first.
@@ -85,9 +98,9 @@ class DumpIR:
         self._count += 1
 
     def _write(self, name: str, module: Any) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         file = f"{self._count:03}_{_NOT_FILE_NAME.sub('_', name)}.txt"
-        (self.directory / file).write_text(self.printer(module), encoding="utf-8")
+        with dump_file(self.directory / file) as path:
+            path.write_text(self.printer(module), encoding="utf-8")
 
 
 @dataclass(slots=True)

@@ -134,6 +134,9 @@ class Target:
 
 
 def _parse(text: str) -> dict[str, str]:
+    if not isinstance(text, str):
+        raise TargetError(f"a target is made from a string, such as 'llvm -mcpu=x86-64-v3', not "
+                          f"from a {type(text).__name__}")
     words = text.split()
     if not words or words[0] != "llvm":
         raise TargetError(
