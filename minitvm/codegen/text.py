@@ -106,7 +106,7 @@ class ModuleText:
 
     def __str__(self) -> str:
         machine = (f'"target-cpu"="{self.target.cpu}" "target-features"="{self.target.features}" '
-                   '"no-trapping-math"="true" "frame-pointer"="none"')
+                   '"no-trapping-math"="true"')
         parts = [f'target triple = "{self.target.triple}"', *self.functions,
                  *self.helpers.values(), *self.declarations.values(),
                  f'attributes #0 = {{ nounwind "frame-pointer"="all" {machine} }}',
