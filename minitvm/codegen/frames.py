@@ -28,6 +28,7 @@ from minitvm.codegen.scratch import (
 )
 from minitvm.errors import CodegenError
 from minitvm.tir import ir
+from minitvm.tir.call_graph import circles
 
 MAXIMUM_BYTES = 2**31 - 1
 """Of a workspace: offsets are 32-bit integers."""
@@ -76,37 +77,6 @@ def stack_frames(
 def _callees(function: ir.PrimFunc, program: Mapping[str, ir.PrimFunc]) -> list[str]:
     names = [s.callee for s in ir.walk_statements(function.body) if isinstance(s, ir.Invoke)]
     return [name for name in dict.fromkeys(names) if name in program]
-
-
-def circles(calls: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The strongly connected components of a graph, callees first (Tarjan's algorithm, with a
-    stack of its own)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_names: list[str] = []
-    is_open: set[str] = set()
-    found: list[list[str]] = []
-    for start in calls:
-        work = [(start, 0)] if start not in index else []
-        while work:
-            name, position = work.pop()
-            if position == 0:
-                index[name] = low[name] = len(index)
-                open_names.append(name)
-                is_open.add(name)
-            elif (done := calls[name][position - 1]) in is_open:
-                low[name] = min(low[name], low[done])
-            if position < len(calls[name]):
-                work.append((name, position + 1))
-                following = calls[name][position]
-                if following not in index:
-                    work.append((following, 0))
-            elif low[name] == index[name]:
-                group = open_names[open_names.index(name):]
-                del open_names[len(open_names) - len(group):]
-                is_open.difference_update(group)
-                found.append(group)
-    return found
 
 
 def _group_needs(

@@ -9,7 +9,10 @@ from minitvm.relay.passes.fold_constant import fold_constant
 from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
 from minitvm.relay.passes.fuse_ops import fuse_ops
 from minitvm.relay.passes.infer_type import infer_type
+from minitvm.relay.passes.inline import inline
+from minitvm.relay.passes.lambda_lift import lambda_lift
 from minitvm.relay.passes.legalize import legalize
+from minitvm.relay.passes.remove_unused_functions import remove_unused_functions
 from minitvm.relay.passes.simplify_expr import simplify_expr
 from minitvm.relay.passes.simplify_inference import simplify_inference
 from minitvm.transform import Pass
@@ -22,7 +25,10 @@ ALL: tuple[Pass[Module], ...] = (
     fold_scale_axis,
     fuse_ops,
     infer_type,
+    inline,
+    lambda_lift,
     legalize,
+    remove_unused_functions,
     simplify_expr,
     simplify_inference,
 )
@@ -38,7 +44,10 @@ __all__ = [
     "fold_scale_axis",
     "fuse_ops",
     "infer_type",
+    "inline",
+    "lambda_lift",
     "legalize",
+    "remove_unused_functions",
     "simplify_expr",
     "simplify_inference",
 ]

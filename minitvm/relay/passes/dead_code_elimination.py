@@ -4,18 +4,16 @@ used need not be computed."""
 from __future__ import annotations
 
 from minitvm.relay.ir import (
-    Atom,
     Binding,
     Block,
     Function,
-    GlobalVar,
     If,
     Module,
     Value,
     Var,
     atoms,
-    walk_bindings,
 )
+from minitvm.relay.passes.remove_unused_functions import remove_unused_functions
 from minitvm.transform import make_pass
 
 
@@ -38,7 +36,7 @@ def dead_code_elimination(module: Module) -> Module:
     """
     for name, function in module.functions.items():
         module = module.with_function(name, without_dead_code(function))
-    return _without_unreachable_functions(module)
+    return remove_unused_functions.function(module)
 
 
 def without_dead_code(function: Function) -> Function:
@@ -76,30 +74,3 @@ def _live_value(value: Value, live: set[Var]) -> Value:
             return value.with_body(_live_block(body, live))
         case _:
             return value
-
-
-def _without_unreachable_functions(module: Module) -> Module:
-    if "main" not in module.functions:
-        return module
-    reached = {"main"}
-    waiting = ["main"]
-    while waiting:
-        for atom in _all_atoms(module.functions[waiting.pop()].body):
-            if isinstance(atom, GlobalVar) and atom.name not in reached:
-                reached.add(atom.name)
-                waiting.append(atom.name)
-    if len(reached) == len(module.functions):
-        return module
-    return Module({name: f for name, f in module.functions.items() if name in reached})
-
-
-def _all_atoms(block: Block) -> list[Atom]:
-    found: list[Atom] = [block.result]
-    for binding in walk_bindings(block):
-        found.extend(atoms(binding.value))
-        match binding.value:
-            case If(_, then_block, else_block):
-                found.extend((then_block.result, else_block.result))
-            case Function(_, body):
-                found.append(body.result)
-    return found
