@@ -63,19 +63,26 @@ def _wrong(got: np.ndarray, expected: np.ndarray, shaken: Sequence[np.ndarray]) 
     """Which elements are wrong."""
     with np.errstate(all="ignore"):
         new, old = got.astype(np.float64), expected.astype(np.float64)
-        same = (new == old) | (np.isnan(new) & np.isnan(old))
+        same = _same(new, old)
         if not shaken:
             return np.asarray(~same)
-        with_noise = [np.where(np.abs(other) > np.finfo(np.float32).max, np.copysign(np.inf, other),
-                               other).astype(np.float64) for other in shaken]
-        steady = np.all([(other == old) | (np.isnan(other) & np.isnan(old)) | np.isfinite(other)
-                         for other in with_noise], axis=0) & np.all(
-                             [np.isfinite(other) == np.isfinite(old) for other in with_noise], axis=0)
+        others = [_in_range(other) for other in shaken]
         if got.dtype.kind != "f":
-            moves = np.any([other != old for other in with_noise], axis=0)
-            return np.asarray(~same & ~moves)
-        spread = np.max([np.abs(other - old) for other in with_noise], axis=0)
-        finite = np.abs(old[np.isfinite(old)])
-        bound = NOISE_FACTOR * spread + TOLERANCE * np.max(finite, initial=0.0)
-        close = same | (np.abs(new - old) <= bound)
-        return np.asarray(steady & ~close)
+            return np.asarray(~same & np.all([other == old for other in others], axis=0))
+        finite = np.isfinite(old)
+        steady = np.all([np.where(finite, np.isfinite(other), _same(other, old))
+                         for other in others], axis=0)
+        spread = np.max([np.abs(other - old) for other in others], axis=0)
+        bound = NOISE_FACTOR * spread + TOLERANCE * np.max(np.abs(old[finite]), initial=0.0)
+        return np.asarray(steady & ~same & ~(np.abs(new - old) <= bound))
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _in_range(array: np.ndarray) -> np.ndarray:
+    """A result in float64, infinite where float32 would be."""
+    wide = array.astype(np.float64)
+    too_large = np.abs(wide) > np.finfo(np.float32).max
+    return np.where(too_large, np.copysign(np.inf, wide), wide)

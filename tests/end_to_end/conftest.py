@@ -25,12 +25,13 @@ def in_kernel_cache(kernel_cache):
 
 @pytest.fixture(scope="session")
 def mobilenet(tmp_path_factory, kernel_cache):
-    """MobileNetV2 of full size with random weights, compiled for the host: `model`, `compiled`,
-    `so`, and `cold`, how many of its kernels came from the cache that was empty."""
+    """MobileNetV2 of full size with random weights, compiled for the host with an empty `cache`:
+    `model`, `compiled`, an `input`, and the library `so` in a `folder` of its own."""
     folder = Path(tmp_path_factory.mktemp("mobilenet"))
+    cache = kernel_cache / "mobilenet"
     model = zoo.mobilenet_v2(weights=3)
-    with context(config={"cache.directory": str(kernel_cache / "mobilenet")}):
+    with context(config={"cache.directory": str(cache)}):
         compiled = minitvm.compile(model, target=HOST)
     compiled.export(folder / "mobilenet_v2.so")
     return SimpleNamespace(model=model, compiled=compiled, so=folder / "mobilenet_v2.so",
-                           input={"input": image(1, 3, 224, 224)}, folder=folder)
+                           input={"input": image(1, 3, 224, 224)}, folder=folder, cache=cache)

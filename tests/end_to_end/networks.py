@@ -80,8 +80,8 @@ def check(model, inputs, **options):
 def small_network(opset=17, folded=False, channels=12, side=20, batch=1):
     """The pieces of MobileNetV2, once each: stem, residual block, block of stride 2, classifier.
 
-    With 12 channels, which no vector width divides, and at side 20 windows have odd tails. `folded`:
-    convolutions with a bias instead of batch normalization. Clip has attributes before opset 11.
+    No vector width divides 12 channels, and at side 20 windows have odd tails. `folded`: with a
+    bias instead of batch normalization. Clip has attributes before opset 11.
     """
     net = _Small({}, 5, opset=opset, folded=folded)
     x = net.conv_norm("input", "stem", "stem_norm", (channels, 3, 3, 3), stride=2)

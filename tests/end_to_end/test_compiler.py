@@ -18,6 +18,7 @@ from minitvm.codegen.program import compile_kernel
 from minitvm.driver import optimize
 from minitvm.relay.lower import canonical, lower_function, schedule_function, to_te
 from minitvm.relay.onnx import from_onnx
+from minitvm.relay.structural_hash import structural_hash
 from minitvm.relay.text import parse_module, print_module
 from minitvm.te import Schedule
 from minitvm.te.steps import from_json, to_json
@@ -138,8 +139,6 @@ def test_a_schedule_from_data_replaces_the_default():
     module = from_onnx(small_network(), {})
     with context():
         fused = optimize(module, HOST)
-    from minitvm.relay.structural_hash import structural_hash
-
     hashes = {structural_hash(f): () for f in primitive_functions(fused).values()}
     plain = minitvm.compile(small_network(), schedules=hashes)
     default = minitvm.compile(small_network())

@@ -1,0 +1,85 @@
+"""The machine code of MobileNetV2's hot loops: values stay in registers, products are fused."""
+
+import pytest
+from networks import CORTEX, HOST
+
+from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.machine import emit_assembly
+from minitvm.codegen.program import kernel_assembly
+from minitvm.codegen.scratch import lift_scratch
+from minitvm.driver import optimize
+from minitvm.relay.lower import canonical, lower_function
+from minitvm.relay.onnx import from_onnx
+from minitvm.target import Target
+from minitvm.testing.assembly import innermost_loops
+from minitvm.tir.passes import lower
+
+TARGETS = {
+    "x86-64-v3": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"),
+    "x86-64-v4": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"),
+    "cortex-a76": CORTEX,
+}
+
+
+def assembly_of(model, target):
+    """The assembly of each kernel of a model for a target, by the kernel's operators."""
+    module = optimize(from_onnx(model, {}), target)
+    found = {}
+    for name, function in module.functions.items():
+        if function.is_primitive and not function.attrs.get("reshape_only"):
+            func = lift_scratch(lower(lower_function(name, canonical(function), target)))
+            found[name] = emit_assembly(function_to_llvm(func, target), target)
+    return found
+
+
+def check_hot_loops(assemblies):
+    """No innermost loop that multiplies and adds touches the stack; most kernels have such."""
+    without = []
+    for name, text in assemblies.items():
+        hot = [loop for loop in innermost_loops(text) if loop.multiplies_and_adds]
+        for loop in hot:
+            assert not loop.stack_accesses, (name, loop.label, loop.stack_accesses)
+        if not hot and "conv2d" in name:
+            without.append(name)
+    assert len(without) <= len(assemblies) // 2, f"convolutions unrolled whole: {without}"
+    assert any("conv2d" in name for name in assemblies)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_hot_loops_keep_to_registers(mobilenet, name):
+    assemblies = assembly_of(mobilenet.model, TARGETS[name])
+    check_hot_loops(assemblies)
+    products = "\n".join(assemblies.values())
+    if name == "cortex-a76":
+        assert "fmla" in products and "v0.4s" in products, "vectors of four floats"
+        scalar = [line for line in products.splitlines() if "\tfmadd" in line]
+        assert not scalar, scalar[:3]
+    else:
+        width = "zmm" if name == "x86-64-v4" else "ymm"
+        assert "vfmadd" in products and width in products
+
+
+def test_hot_loops_of_this_machine(mobilenet):
+    check_hot_loops({kernel.name: kernel_assembly(kernel, HOST)
+                     for kernel in mobilenet.compiled.kernels})
+
+
+SPILLING = """
+.LBB0_1:
+	vmovups	(%rsp), %zmm1
+	vfmadd231ps	(%rdi), %zmm0, %zmm1
+	vmovups	%zmm1, (%rsp)
+	decq	%rax
+	jne	.LBB0_1
+.LBB0_2:
+	vfmadd231ps	(%rdi), %zmm0, %zmm1
+	jne	.LBB0_2
+"""
+
+
+def test_a_spill_would_be_seen():
+    spilling, clean = innermost_loops(SPILLING)
+    assert spilling.multiplies_and_adds and clean.multiplies_and_adds
+    assert len(spilling.stack_accesses) == 2 and not clean.stack_accesses
+    with pytest.raises(AssertionError, match="LBB0_1"):
+        check_hot_loops({"conv2d": SPILLING})
