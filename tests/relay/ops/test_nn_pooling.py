@@ -93,6 +93,7 @@ def test_evaluate_is_the_onnx_reference(case: tuple[Pool, np.ndarray]) -> None:
         attributes["count_include_pad"] = int(op.count_include_pad)
         wanted = onnx_reference("AveragePool", [data], opset=19, **attributes)
     else:
+        assume(not any(op.padding))  # there the reference reads out of bounds
         wanted = onnx_reference("MaxPool", [data], opset=19, **attributes)
     np.testing.assert_allclose(op.evaluate(data), wanted, rtol=1e-6)
 
