@@ -30,7 +30,7 @@ from minitvm.errors import OptionError
 from minitvm.instruments import DumpIR, PassTimer, dump_file
 from minitvm.origin import Origin
 from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, TupleType
-from minitvm.relay.lower import canonical, line_origins, lower_function, lower_main
+from minitvm.relay.lower import canonical, check_sizes, line_origins, lower_function, lower_main
 from minitvm.relay.memory import MemoryPlan, plan_memory
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.passes import (
@@ -262,6 +262,8 @@ class _Build:
 
     def finish(self, name: str, remarks: Sequence[Remark]) -> CompiledModule:
         """Compiles every kernel and `main`."""
+        for function in self.module.functions.values():
+            check_sizes(function)
         with self.timer.measure("plan memory"):
             plan = plan_memory(self.module)
         called = {

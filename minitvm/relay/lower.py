@@ -11,6 +11,7 @@ back to the bindings, and those to the nodes of each model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,7 @@ from minitvm.relay.ir import (
     Var,
     map_atoms,
     tensor_type,
+    walk_bindings,
 )
 from minitvm.relay.memory import MemoryPlan
 from minitvm.relay.op import Op, Pattern
@@ -46,6 +48,24 @@ from minitvm.tir import ir
 
 ALIGNMENT = 64
 """Of each constant in the weights, in bytes."""
+MAXIMUM_ELEMENTS = 2**31 - 2**20
+"""Of a tensor: kernels compute indices of 32 bits, a little beyond the last element too."""
+
+
+def check_sizes(function: Function) -> None:
+    """Raises `LoweringError` for a tensor with more elements than a kernel can count."""
+    for param in function.params:
+        _check_size(param.type, f"the parameter {param.name!r}")
+    for binding in walk_bindings(function.body):
+        _check_size(binding.var.type, f"the result of node {binding.origin}")
+
+
+def _check_size(found: Type, what: str) -> None:
+    for item in found.fields if isinstance(found, TupleType) else (found,):
+        if isinstance(item, TensorType) and math.prod(item.extents()) > MAXIMUM_ELEMENTS:
+            raise LoweringError(f"{what} is of type {item} and has {math.prod(item.extents())} "
+                                f"elements; a tensor may have {MAXIMUM_ELEMENTS} of them: compile "
+                                "the model for smaller shapes")
 
 
 def canonical(function: Function) -> Function:
