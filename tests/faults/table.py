@@ -1,0 +1,207 @@
+"""The faults that `plant_faults.py` plants: one line each, and the tests that must notice.
+
+`old` is text that occurs once in `file`; `new` takes its place. `tests` are property tests: they
+know nothing of the fault, nor of the text that the code around it gives. To add a fault, add a row;
+`python tests/plant_faults.py NAME` runs it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A mistake that someone could make."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+PIPELINE = "tests/testing/test_relay_pipeline.py"
+WHOLE = "tests/end_to_end/test_whole_compiler.py"
+KEEP_MEANING = "tests/relay/passes/test_passes_keep_meaning.py"
+IMPORTED = "tests/relay/onnx/test_generated_attributes.py"
+TE = ("tests/te/test_te_fuzz.py",)
+SIMPLIFY = ("tests/tir/test_simplify_rules.py", "tests/tir/test_simplify_fuzz.py")
+MACHINE = ("tests/codegen/test_arithmetic.py", "tests/codegen/test_fuzz.py")
+
+FAULTS = (
+    # --- relay: types, meanings, import -----------------------------------------------------------
+    Fault(
+        "type rule: pooling counts a window that begins in the padding",
+        "minitvm/relay/ops/nn/windows.py",
+        "return count - 1 if starts_in_padding else count",
+        "return count",
+        (IMPORTED,),
+    ),
+    Fault(
+        "import: Gemm transposes B where it should not",
+        "minitvm/relay/onnx/converters/products.py",
+        'if not c.flag("transB"):',
+        'if c.flag("transB"):',
+        (IMPORTED,),
+    ),
+    Fault(
+        "meaning against compute: the mean counts taps from the wrong row",
+        "minitvm/relay/ops/nn/pooling.py",
+        "count_y = self.counts(0, i[2], height, ir)",
+        "count_y = self.counts(0, i[3], height, ir)",
+        (WHOLE,),
+    ),
+    Fault(
+        "meaning against compute: a group of a convolution reads its neighbour",
+        "minitvm/relay/ops/nn/conv2d_compute.py",
+        "return output // (outputs // groups) * inputs + index",
+        "return output % groups * inputs + index",
+        (WHOLE,),
+    ),
+    # --- relay: passes ----------------------------------------------------------------------------
+    Fault(
+        "fold scale: a value that is used elsewhere too is scaled",
+        "minitvm/relay/passes/fold_scale_axis.py",
+        "if self.counts[data] != 1:",
+        "if self.counts[data] < 1:",
+        (PIPELINE, KEEP_MEANING),
+    ),
+    Fault(
+        "fold scale: a negative scale passes a relu",
+        "minitvm/relay/passes/scale_rules.py",
+        "if needs_positive and not scale.is_positive:",
+        "if needs_positive and not scale.factors.any():",
+        (PIPELINE,),
+    ),
+    Fault(
+        "layouts: a reshape stands for a transform that drops padding",
+        "minitvm/relay/layout.py",
+        "return unpadded and digits(source) == digits(target)",
+        "return digits(source) == digits(target)",
+        ("tests/relay/test_layout.py", PIPELINE),
+    ),
+    Fault(
+        "layouts: elements of a block are stored in the wrong order",
+        "minitvm/relay/layout.py",
+        "split = array.reshape(shape).transpose(order + dropped)",
+        "split = array.reshape(shape[::-1]).transpose(order + dropped)",
+        ("tests/relay/test_layout.py", PIPELINE),
+    ),
+    Fault(
+        "common subexpressions: attributes are not compared",
+        "minitvm/relay/passes/eliminate_common_subexpr.py",
+        "return (op.name, repr(op), *map(atom_key, arguments))",
+        "return (op.name, *map(atom_key, arguments))",
+        (PIPELINE, KEEP_MEANING),
+    ),
+    Fault(
+        "fusion: a value that leaves the function is fused away",
+        "minitvm/relay/passes/partition.py",
+        "if node.users and not node.escapes:",
+        "if node.users:",
+        (PIPELINE, KEEP_MEANING),
+    ),
+    Fault(
+        "fusion: an origin is lost",
+        "minitvm/relay/passes/fuse_ops.py",
+        "origins.append(binding.origin)",
+        "origins[:] = [binding.origin]",
+        (PIPELINE, "tests/end_to_end/test_provenance.py"),
+    ),
+    # --- memory -----------------------------------------------------------------------------------
+    Fault(
+        "memory: tensors that meet in one step overlap",
+        "minitvm/relay/arena.py",
+        "(self._start[:count] <= block.end)",
+        "(self._start[:count] < block.end)",
+        ("tests/relay/test_memory.py",),
+    ),
+    Fault(
+        "memory: what a view looks at is not kept alive",
+        "minitvm/relay/memory.py",
+        "                for atom in atoms(call):\n                    tensors.read(atom, step)",
+        "                for atom in atoms(call)[:1]:\n                    tensors.read(atom, step)",
+        ("tests/relay/test_memory.py", WHOLE),
+    ),
+    # --- te ---------------------------------------------------------------------------------------
+    Fault(
+        "bound inference: a difference of two moving terms starts too high",
+        "minitvm/te/span.py",
+        "return Span(a.low - b.low - b.width, a.width + b.width)",
+        "return Span(a.low - b.low, a.width + b.width)",
+        TE,
+    ),
+    Fault(
+        "bound inference: the region of two readers is too small",
+        "minitvm/te/span.py",
+        "return Span(a.low, max(a.width, step + b.width))",
+        "return Span(a.low, max(a.width, b.width))",
+        TE,
+    ),
+    # --- tir --------------------------------------------------------------------------------------
+    Fault(
+        "simplifier rule: the remainder of a difference loses its sign",
+        "minitvm/tir/rules.py",
+        "(x * y - z) % y -> (0 - z) % y",
+        "(x * y - z) % y -> z % y",
+        SIMPLIFY,
+    ),
+    Fault(
+        "simplifier rule: a factor that may be negative leaves a minimum",
+        "minitvm/tir/rules.py",
+        "min(x * c1, y * c1) -> min(x, y) * c1  if c1 > 0",
+        "min(x * c1, y * c1) -> min(x, y) * c1  if c1 != 0",
+        SIMPLIFY,
+    ),
+    Fault(
+        "loop partition: the interior begins an iteration early",
+        "minitvm/tir/passes/loop_partition.py",
+        "first = low if found[0] is None else max(low, found[0])",
+        "first = low if found[0] is None else max(low, found[0] - 1)",
+        ("tests/tir/passes/test_loop_partition.py",),
+    ),
+    Fault(
+        "vectorize: a ramp that is subtracted goes up",
+        "minitvm/tir/passes/vectorize_loop.py",
+        "return Ramp(a - base, 0 - stride, count)",
+        "return Ramp(a - base, stride, count)",
+        ("tests/tir/passes/test_vectorize_loop.py", "tests/tir/test_passes.py"),
+    ),
+    # --- machine code and run time ----------------------------------------------------------------
+    Fault(
+        "machine code: a maximum loses a NaN",
+        "minitvm/codegen/arithmetic.py",
+        'beaten = "olt" if op == "max" else "ogt"',
+        'beaten = "ult" if op == "max" else "ogt"',
+        MACHINE,
+    ),
+    Fault(
+        "machine code: unsigned integers are widened with their sign",
+        "minitvm/codegen/arithmetic.py",
+        'else "sext" if signed else "zext"',
+        'else "sext"',
+        MACHINE,
+    ),
+    Fault(
+        "machine code: floor division rounds to zero",
+        "minitvm/codegen/arithmetic.py",
+        'return f.pure(f"add {kind} {quotient}, {down}")',
+        "return quotient",
+        MACHINE,
+    ),
+    Fault(
+        "run time: an input of another shape is taken",
+        "minitvm/runtime/tensor_info.py",
+        "if array.shape != self.shape:",
+        "if array.size != int(np.prod(self.shape)):",
+        ("tests/runtime/test_module.py",),
+    ),
+    Fault(
+        "cache: a kernel's key leaves out its schedule",
+        "minitvm/driver.py",
+        "parts = (print_function(function), repr(steps), str(self.target)",
+        "parts = (print_function(function), str(self.target)",
+        ("tests/end_to_end/test_compiler.py",),
+    ),
+)

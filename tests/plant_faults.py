@@ -1,0 +1,133 @@
+"""Do the tests notice a fault? Plants each of `faults/table.py` and expects its tests to fail.
+
+    python tests/plant_faults.py                 all
+    python tests/plant_faults.py memory "fusion"   those with these words in their names
+    python tests/plant_faults.py --list
+
+Works on a temporary copy of the tree. First the tests run without a fault, and must pass: a test
+that fails anyway notices nothing. Then each fault is planted alone, its tests run up to the first
+failure, and the line is put back. Ends with 1 if a fault survives or does not fit the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "faults"))
+from table import FAULTS, Fault
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("minitvm", "tests", "examples", "docs", "pyproject.toml")
+TIMEOUT_SECONDS = 600
+SOME_TESTS_FAILED = 1
+"""pytest's exit status; others mean that it could not run, which catches nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the tests said: `caught` by the test `by`, or why not."""
+
+    caught: bool
+    by: str
+    seconds: float
+
+
+def main() -> int:
+    """Plants the chosen faults and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="only faults with one of these in their names")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    arguments = parser.parse_args()
+    chosen = [fault for fault in FAULTS
+              if not arguments.words or any(word in fault.name for word in arguments.words)]
+    if arguments.list:
+        print("\n".join(fault.name for fault in chosen))
+        return 0
+    misfits = [f"{fault.name}: {reason}" for fault in chosen if (reason := misfit(ROOT, fault))]
+    if misfits or not chosen:
+        print("\n".join(misfits) or "no fault has such a name")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="minitvm-faults-") as folder:
+        tree = copy_tree(Path(folder))
+        tests = tuple(sorted({test for fault in chosen for test in fault.tests}))
+        print(f"{len(tests)} test files without a fault: ", end="", flush=True)
+        sound = run_tests(tree, tests)
+        if sound.by:
+            print(f"they fail already: {sound.by}")
+            return 1
+        print(f"they pass ({sound.seconds:.0f} s)")
+        return report([(fault, plant(tree, fault)) for fault in chosen])
+
+
+def misfit(tree: Path, fault: Fault) -> str:
+    """Why a fault can't be planted; empty if it can."""
+    path = tree / fault.file
+    if not path.exists():
+        return f"there is no file {fault.file}"
+    count = path.read_text(encoding="utf-8").count(fault.old)
+    return "" if count == 1 else f"{fault.file} holds {fault.old!r} {count} times, not once"
+
+
+def copy_tree(folder: Path) -> Path:
+    """A copy of what the tests need."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, folder / part)
+    return folder
+
+
+def plant(tree: Path, fault: Fault) -> Outcome:
+    """Runs a fault's tests with the fault in place, and takes it out again."""
+    path = tree / fault.file
+    sound = path.read_text(encoding="utf-8")
+    path.write_text(sound.replace(fault.old, fault.new), encoding="utf-8")
+    try:
+        outcome = run_tests(tree, fault.tests)
+    finally:
+        path.write_text(sound, encoding="utf-8")
+    print(f"{'caught' if outcome.caught else 'SURVIVED':9} {outcome.seconds:4.0f} s  {fault.name}",
+          flush=True)
+    return outcome
+
+
+def run_tests(tree: Path, tests: tuple[str, ...]) -> Outcome:
+    """Runs test files up to the first failure."""
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:xdist", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True,
+                              timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Outcome(True, f"nothing within {TIMEOUT_SECONDS} s", TIMEOUT_SECONDS)
+    seconds = time.perf_counter() - start
+    if done.returncode == 0:
+        return Outcome(False, "", seconds)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    by = failed[0].split(" ", 1)[1].split(" - ")[0] if failed else done.stderr.strip()[-200:]
+    return Outcome(done.returncode == SOME_TESTS_FAILED and bool(failed), by or "pytest", seconds)
+
+
+def report(results: list[tuple[Fault, Outcome]]) -> int:
+    """Prints which test noticed what; 1 if a fault survived."""
+    survivors = [fault for fault, outcome in results if not outcome.caught]
+    print(f"\n{len(results) - len(survivors)} of {len(results)} faults caught\n")
+    for fault, outcome in results:
+        verdict = outcome.by if outcome.caught else f"SURVIVED {', '.join(fault.tests)} {outcome.by}"
+        print(f"{fault.name}\n    {fault.file}\n    {verdict}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
