@@ -54,6 +54,7 @@ from minitvm.target import Target
 from minitvm.tir import ir as tir
 from minitvm.tir.passes import lower as lower_tir
 from minitvm.tir.text import parse_func, print_func
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import PassContext, Sequential
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class CompiledModule:
     @property
     def kernel_calls(self) -> int:
         """How many kernels a run calls."""
-        return sum(isinstance(s, tir.Invoke) for s in tir.walk_statements(self.main.body))
+        return sum(isinstance(s, tir.Invoke) for s in walk_statements(self.main.body))
 
     @cached_property
     def runtime(self) -> RuntimeModule:

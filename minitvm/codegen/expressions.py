@@ -19,7 +19,7 @@ from minitvm.codegen.arithmetic import is_literal
 from minitvm.codegen.math import intrinsic
 from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat
 from minitvm.errors import CodegenError
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 
 _INDEX_OPS = {"add": "add nsw", "sub": "sub nsw", "mul": "mul nsw"}
 _PLAIN_OPS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
@@ -157,7 +157,7 @@ def _lazy(scope: Scope, dtype: str, condition: ir.Expr, yes: ir.Expr, no: ir.Exp
 
 
 def _reads_nothing(expr: ir.Expr) -> bool:
-    return not any(isinstance(node, ir.Load) for node in ir.walk(expr))
+    return not any(isinstance(node, ir.Load) for node in walk.walk(expr))
 
 
 def _branch(scope: Scope, dtype: str, flag: str, yes: ir.Expr, no: ir.Expr) -> str:

@@ -29,6 +29,7 @@ from minitvm.codegen.scratch import (
 from minitvm.errors import CodegenError
 from minitvm.tir import ir
 from minitvm.tir.call_graph import circles
+from minitvm.tir.walk import walk_statements
 
 MAXIMUM_BYTES = 2**31 - 1
 """Of a workspace: offsets are 32-bit integers."""
@@ -75,7 +76,7 @@ def stack_frames(
 
 
 def _callees(function: ir.PrimFunc, program: Mapping[str, ir.PrimFunc]) -> list[str]:
-    names = [s.callee for s in ir.walk_statements(function.body) if isinstance(s, ir.Invoke)]
+    names = [s.callee for s in walk_statements(function.body) if isinstance(s, ir.Invoke)]
     return [name for name in dict.fromkeys(names) if name in program]
 
 
@@ -103,13 +104,13 @@ def _frame_bytes(function: ir.PrimFunc) -> int:
 
 
 def _native_frame_bytes(function: ir.PrimFunc) -> int:
-    invokes = [s for s in ir.walk_statements(function.body) if isinstance(s, ir.Invoke)]
+    invokes = [s for s in walk_statements(function.body) if isinstance(s, ir.Invoke)]
     most = max((len(invoke.arguments) for invoke in invokes), default=0)
     return NATIVE_FRAME_BYTES + 16 * (len(function.params) + most)
 
 
 def _scratch_bytes(function: ir.PrimFunc, kernels: Mapping[str, ir.PrimFunc]) -> int:
-    called = {s.callee for s in ir.walk_statements(function.body) if isinstance(s, ir.Invoke)}
+    called = {s.callee for s in walk_statements(function.body) if isinstance(s, ir.Invoke)}
     return max((int(kernels[name].attrs.get("scratch_bytes", 0)) for name in called
                 if name in kernels), default=0)
 
@@ -129,7 +130,7 @@ def _check(name: str, need: Need, limit: int) -> None:
 
 def _with_workspace(function: ir.PrimFunc, need: Need,
                     kernels: Mapping[str, ir.PrimFunc]) -> ir.PrimFunc:
-    called = {s.callee for s in ir.walk_statements(function.body) if isinstance(s, ir.Invoke)}
+    called = {s.callee for s in walk_statements(function.body) if isinstance(s, ir.Invoke)}
     used = {name: kernel for name, kernel in kernels.items() if name in called}
     function = add_scratch(function, used)
     old, depth = workspace_of(function), function.params[0]

@@ -30,7 +30,7 @@ from minitvm.codegen.scratch import STACK_BYTES, STACK_BYTES_IN_ALL, buffer_byte
 from minitvm.codegen.text import FunctionText, ModuleText, llvm_type, memory_type, symbol
 from minitvm.errors import CodegenError
 from minitvm.target import Target
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 
 STACK_ALIGNMENT = 64
 
@@ -246,10 +246,10 @@ def _loops_with_vectors(body: ir.Stmt) -> frozenset[int]:
     found: set[int] = set()
 
     def visit(statement: ir.Stmt) -> bool:
-        inside = [visit(inner) for inner in ir.bodies(statement)]
+        inside = [visit(inner) for inner in walk.bodies(statement)]
         vector = any(inside) or any(
             dtypes.lanes(node.dtype) > 1
-            for expr in ir.expressions(statement) for node in ir.walk(expr))
+            for expr in walk.expressions(statement) for node in walk.walk(expr))
         if vector and isinstance(statement, ir.For):
             found.add(id(statement))
         return vector

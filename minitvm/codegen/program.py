@@ -26,6 +26,7 @@ from minitvm.runtime.tensor_info import TensorInfo
 from minitvm.target import Target
 from minitvm.tir import ir
 from minitvm.tir.text import print_func
+from minitvm.tir.walk import walk_statements
 
 __all__ = ["Kernel", "Program", "TensorInfo", "compile_kernel", "kernel_assembly", "make_program",
            "metadata_text", "program_objects", "provenance"]
@@ -120,7 +121,7 @@ def _check_invokes(program: Program) -> None:
             raise CodegenError(f"the kernel {kernel.name!r} holds the code of another name, "
                                f"{kernel.func.name!r}; its object would not be found")
     for caller in (program.main, *program.functions):
-        for statement in ir.walk_statements(caller.body):
+        for statement in walk_statements(caller.body):
             if isinstance(statement, ir.Invoke):
                 _check_invoke(caller, statement, counts)
 

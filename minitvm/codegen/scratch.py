@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from minitvm import dtypes
 from minitvm.errors import CodegenError
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
+from minitvm.tir.walk import walk_statements
 
 STACK_BYTES = 16 * 1024
 STACK_BYTES_IN_ALL = 64 * 1024
@@ -42,7 +43,7 @@ def lift_scratch(func: ir.PrimFunc) -> ir.PrimFunc:
         lifted.append(statement.buffer)
         return statement.body
 
-    body = ir.rewrite_statement(func.body, lift)
+    body = walk.rewrite_statement(func.body, lift)
     if not lifted:
         return func
     _, total = lay_out(lifted)
@@ -89,8 +90,8 @@ def add_scratch(main: ir.PrimFunc, kernels: Mapping[str, ir.PrimFunc]) -> ir.Pri
     old = workspace_of(main)
     start = -(-buffer_bytes(old) // ALIGNMENT) * ALIGNMENT
     new = ir.buffer(old.name, (start + needed,), "uint8")
-    like = next((node.offset.dtype for statement in ir.walk_statements(main.body)
-                 for argument in ir.expressions(statement) for node in ir.walk(argument)
+    like = next((node.offset.dtype for statement in walk_statements(main.body)
+                 for argument in walk.expressions(statement) for node in walk.walk(argument)
                  if isinstance(node, ir.Address)), ir.INDEX)
 
     def extend(statement: ir.Stmt) -> ir.Stmt:
@@ -100,7 +101,7 @@ def add_scratch(main: ir.PrimFunc, kernels: Mapping[str, ir.PrimFunc]) -> ir.Pri
         extra = tuple(ir.Address(old, ir.Const(start + offset, like)) for offset in offsets)
         return replace(statement, arguments=(*statement.arguments, *extra))
 
-    extended = replace(main, body=ir.rewrite_statement(main.body, extend))
+    extended = replace(main, body=walk.rewrite_statement(main.body, extend))
     return with_buffer(extended, old, new)
 
 
@@ -130,6 +131,6 @@ def with_buffer(function: ir.PrimFunc, old: ir.Buffer, new: ir.Buffer) -> ir.Pri
             return replace(statement, buffer=new)
         return statement
 
-    body = ir.rewrite_statement(function.body, store, lambda expr: ir.rewrite(expr, swap))
+    body = walk.rewrite_statement(function.body, store, lambda expr: walk.rewrite(expr, swap))
     params = tuple(new if param is old else param for param in function.params)
     return replace(function, params=params, body=body)

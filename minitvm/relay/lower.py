@@ -44,7 +44,7 @@ from minitvm.relay.memory import MemoryPlan
 from minitvm.relay.op import Op, Pattern
 from minitvm.target import Target
 from minitvm.te.recipes import schedule_outputs
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 
 ALIGNMENT = 64
 """Of each constant in the weights, in bytes."""
@@ -269,7 +269,7 @@ class _Places:
                 return ir.Address(self._sized, expr.offset)
             return expr
 
-        return ir.rewrite_statement(body, expr_rule=swap)
+        return walk.rewrite_statement(body, expr_rule=swap)
 
     def weights(self) -> np.ndarray:
         """The constants placed so far, as bytes."""

@@ -25,7 +25,7 @@ from minitvm.te.inline import Expansion, expand
 from minitvm.te.span import Span, relax, unite
 from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph
 from minitvm.te.tensor import Compute, IterVar
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import Const, Expr, Read, Var
 from minitvm.tir.simplify import Analyzer
 
@@ -94,7 +94,7 @@ def _region(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dim
 
 
 def _reads(nest: Nest) -> list[Read]:
-    return [node for body in nest.bodies for node in ir.walk(body) if isinstance(node, Read)]
+    return [node for body in nest.bodies for node in walk.walk(body) if isinstance(node, Read)]
 
 
 def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, int]:

@@ -17,7 +17,7 @@ from minitvm.origin import Origin
 from minitvm.te.attach import readers_with_loops
 from minitvm.te.stage import Size, Stage, StageGraph
 from minitvm.te.tensor import Compute
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import And, Call, Compare, Const, Expr, Not, Or, Read, Var
 from minitvm.tir.simplify import Analyzer
 
@@ -68,7 +68,7 @@ class _Expander:
                 return ir.if_then_else(condition, self.expand(a, points), self.expand(b, points))
             case And() | Or() | Not() | Compare():
                 return self.analyzer.simplify(self._condition(expr, points))
-        return ir.with_children(expr, self._operands(expr, points))
+        return walk.with_children(expr, self._operands(expr, points))
 
     def _inlined(
         self, stage: Stage, index: int, indices: tuple[Expr, ...]
@@ -80,14 +80,14 @@ class _Expander:
         return stage.op.bodies[index], points
 
     def _operands(self, expr: Expr, points: Mapping[Var, Expr]) -> tuple[Expr, ...]:
-        return tuple(map(self.expand, ir.children(expr), repeat(points)))
+        return tuple(map(self.expand, walk.children(expr), repeat(points)))
 
     def _condition(self, expr: Expr, points: Mapping[Var, Expr]) -> Expr:
         """A condition, not simplified: that is done once, at its top."""
         if not isinstance(expr, And | Or | Not):
-            return ir.with_children(expr, self._operands(expr, points))
-        parts = tuple(self._condition(part, points) for part in ir.children(expr))
-        return ir.with_children(expr, parts)
+            return walk.with_children(expr, self._operands(expr, points))
+        parts = tuple(self._condition(part, points) for part in walk.children(expr))
+        return walk.with_children(expr, parts)
 
     def _index(self, index: Expr, points: Mapping[Var, Expr]) -> Expr:
         return self.analyzer.simplify(self.expand(index, points))
@@ -130,7 +130,7 @@ def _size(body: Expr, graph: StageGraph) -> Size:
                     nodes -= count
                     stack.append((index, count, last))
         else:
-            stack.extend((operand, times, level + 1) for operand in ir.children(expr))
+            stack.extend((operand, times, level + 1) for operand in walk.children(expr))
     return Size(nodes, depth, uses)
 
 

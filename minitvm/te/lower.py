@@ -35,7 +35,7 @@ from minitvm.te.bounds import (
 from minitvm.te.schedule import Schedule
 from minitvm.te.stage import At, Stage, unique_name
 from minitvm.te.tensor import Compute, IterVar, Tensor
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     Allocate,
     Buffer,
@@ -154,7 +154,7 @@ class _Lowering:
 
     def read(self, expr: Expr) -> Expr:
         """A te expression with loads for reads."""
-        return ir.rewrite(expr, self._load)
+        return walk.rewrite(expr, self._load)
 
     def _load(self, expr: Expr) -> Expr:
         if not isinstance(expr, Read):
@@ -267,14 +267,14 @@ class _NestWriter:
             for leaf in leaves if isinstance(variable := self.nest.variables[leaf], Var)
         }
         guards = _place_guards(
-            [ir.substitute(guard, renamed) for guard in self.nest.guards
+            [walk.substitute(guard, renamed) for guard in self.nest.guards
              if self._is_initial(guard, depth)], leaves, fresh)
         with ExitStack() as facts:
             layers: list[Layer] = []
             for leaf in leaves:
                 layers += self._loop(leaf, fresh[leaf])
                 layers += self._unproven(guards.get(leaf, ()), facts)
-        indices = tuple(ir.substitute(index, renamed) for index in self.indices)
+        indices = tuple(walk.substitute(index, renamed) for index in self.indices)
         first = self._reduces()[0]
         identity = first.reducer.identity(tuple(source.dtype for source in first.sources))
         return wrap(ir.seq(*(
@@ -284,7 +284,7 @@ class _NestWriter:
 
     def _is_initial(self, guard: Expr, depth: int) -> bool:
         """Whether a guard is on loops from `depth` inwards, none of them a reduction."""
-        used = {node for node in ir.walk(guard) if isinstance(node, Var)}
+        used = {node for node in walk.walk(guard) if isinstance(node, Var)}
         leaves = [leaf for leaf in self.leaves[depth:] if self.nest.variables[leaf] in used]
         return bool(leaves) and all(leaf.kind == "spatial" for leaf in leaves)
 
@@ -333,7 +333,7 @@ def _place_guards(
     """Each guard under the innermost leaf whose variable it has; None: outside all of them."""
     placed: dict[IterVar | None, list[Expr]] = {}
     for guard in guards:
-        used = {node for node in ir.walk(guard) if isinstance(node, Var)}
+        used = {node for node in walk.walk(guard) if isinstance(node, Var)}
         place = next((leaf for leaf in reversed(leaves) if variables[leaf] in used), None)
         placed.setdefault(place, []).append(guard)
     return placed

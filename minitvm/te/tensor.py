@@ -23,7 +23,7 @@ from typing import Any
 
 from minitvm import dtypes
 from minitvm.origin import NOWHERE, Origin, here
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import Const, Expr, ExprLike, Read, Reduce, Reducer, Var
 
 
@@ -128,7 +128,7 @@ class Compute:
         """The tensors that the bodies read, each once, in order of first use."""
         found: dict[tuple[int, int], Tensor] = {}
         for body in self.bodies:
-            for node in ir.walk(body):
+            for node in walk.walk(body):
                 if isinstance(node, Read):
                     tensor: Tensor = node.tensor
                     found.setdefault((id(tensor.op), tensor.index), tensor)
@@ -243,7 +243,7 @@ def _argument_names(fcompute: Callable[..., Any], count: int) -> list[str]:
 
 
 def _check_reduce_is_root(body: Expr, name: str) -> None:
-    for node in ir.walk(body):
+    for node in walk.walk(body):
         if isinstance(node, Reduce) and node is not body:
             raise TypeError(
                 f"{name}: a reduction must be the whole value of a compute; give the reduction a "

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from minitvm import dtypes
 from minitvm.origin import origin
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     Allocate,
     Binary,
@@ -304,7 +304,7 @@ def wrapped(
         waiting = []
     vector = draw(st.integers(-1, len(order) - 1))
     for position, (var, extent) in enumerate(reversed(order)):
-        for guard in [guard for guard in waiting if var in ir.walk(guard)]:
+        for guard in [guard for guard in waiting if var in walk.walk(guard)]:
             body = If(guard, body, None, body.origin)
             waiting.remove(guard)
         kinds: tuple[LoopKind, ...] = ("serial", "serial", "unrolled", "parallel")

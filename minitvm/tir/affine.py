@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from minitvm.tir import bounds, ir
+from minitvm.tir import bounds, walk
 from minitvm.tir.canonical import Atom, Sum, mentions
 from minitvm.tir.conditions import NEGATED, less_than_zero
 from minitvm.tir.ir import Call, Compare, Const, Expr, Not, Var
@@ -115,7 +115,7 @@ def _is_in(var: Var, atom: Atom, sums: Sums) -> bool:
 def _is_kept(atom: Atom, bound: int, relax: Collection[Var] | None) -> bool:
     if relax is None:
         return bound >= bounds.LIMIT
-    return not any(node in relax for node in ir.walk(atom.expr) if isinstance(node, Var))
+    return not any(node in relax for node in walk.walk(atom.expr) if isinstance(node, Var))
 
 
 def _bound(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from minitvm import dtypes
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.bounds import Interval
 from minitvm.tir.canonical import Sum, render_terms
 from minitvm.tir.ir import And, Binary, Broadcast, Compare, Const, Expr, Or, Var
@@ -129,4 +129,4 @@ def node_count(expr: Expr) -> int:
         return 1
     if kind is Binary or kind is Compare:
         return 1 + node_count(expr.a) + node_count(expr.b)  # type: ignore[attr-defined]
-    return 1 + sum(map(node_count, ir.children(expr)))
+    return 1 + sum(map(node_count, walk.children(expr)))

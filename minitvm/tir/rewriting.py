@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from minitvm import dtypes
 from minitvm.errors import ParseError
-from minitvm.tir import ir, rules
+from minitvm.tir import ir, rules, walk
 from minitvm.tir.bounds import Interval
 from minitvm.tir.canonical import INDEX_DTYPES, is_index
 from minitvm.tir.ir import And, Binary, Broadcast, Call, Compare, Const, Expr, Not, Or, Select
@@ -167,7 +167,7 @@ def apply(expr: Expr, facts: Facts) -> Expr | None:
     shape = shape_of(expr)
     if shape is None:
         return None
-    operands = ir.children(expr)
+    operands = walk.children(expr)
     for pattern, rule in _candidates((shape, *map(shape_of, operands))):
         match = _Match()
         if _matches(pattern, expr, match) and _applies(rule, expr, match, facts):
@@ -222,7 +222,7 @@ def _matches(pattern: Pattern, expr: Expr, match: _Match) -> bool:
         kind = type(expr)
         if kind is Binary or kind is Compare:
             match.dtype = expr.a.dtype  # type: ignore[attr-defined]
-        for child, operand in zip(pattern.operands, ir.children(expr), strict=True):
+        for child, operand in zip(pattern.operands, walk.children(expr), strict=True):
             if not _matches(child, operand, match):
                 return False
         return True

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from minitvm import dtypes
-from minitvm.tir import bounds, ir, lanes, opaque, rewriting
+from minitvm.tir import bounds, ir, lanes, opaque, rewriting, walk
 from minitvm.tir.bounds import Interval, Modular
 from minitvm.tir.canonical import INDEX_DTYPES, Atom, Sum
 from minitvm.tir.conditions import (
@@ -297,10 +297,10 @@ class Analyzer:
 
     def _operands(self, expr: Expr) -> Expr:
         """The expression with its operands simplified."""
-        operands = ir.children(expr)
+        operands = walk.children(expr)
         if not operands:
             return expr
-        return ir.with_children(expr, tuple(self.simplify(operand) for operand in operands))
+        return walk.with_children(expr, tuple(self.simplify(operand) for operand in operands))
 
     def _opaque(self, expr: Expr) -> Expr:
         """Simplifies what is no sum."""
@@ -389,7 +389,7 @@ class Analyzer:
             a = self.simplify(a)
         with self.constraint(Not(condition)):
             b = self.simplify(b)
-        return self._rules(ir.with_children(expr, (condition, a, b)))
+        return self._rules(walk.with_children(expr, (condition, a, b)))
 
     # --- conditions -------------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class Analyzer:
         if difference is not None:
             return self._compare_index(expr, difference)
         a, b = self.simplify(expr.a), self.simplify(expr.b)
-        simple = ir.with_children(expr, (a, b))
+        simple = walk.with_children(expr, (a, b))
         if not isinstance(simple, Compare):
             return simple
         if dtypes.is_int(a.dtype):
@@ -438,7 +438,7 @@ class Analyzer:
                 return inner
             case Compare(op, x, y) if op in ("eq", "ne") or dtypes.is_int(x.dtype):
                 return self.simplify(Compare(NEGATED[op], x, y))
-        return self._rules(ir.with_children(expr, (a,)))
+        return self._rules(walk.with_children(expr, (a,)))
 
 
 def _exact_float_identity(expr: Expr, op: str, a: Expr, b: Expr) -> Expr:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minitvm import dtypes
-from minitvm.tir import bounds, ir
+from minitvm.tir import bounds, walk
 from minitvm.tir.bounds import Interval, Modular
 from minitvm.tir.canonical import Atom, Sum, SumKey, is_index, normal_key, render_terms
 from minitvm.tir.ir import Binary, Const, Expr, Var
@@ -86,7 +86,7 @@ class Sums:
 
     def _register(self, atom: Atom) -> Atom:
         self._atoms[atom.expr] = atom
-        for node in ir.walk(atom.source):
+        for node in walk.walk(atom.source):
             if type(node) is Var:
                 self._atoms_of.setdefault(node, []).append(atom)
         return atom

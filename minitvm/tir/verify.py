@@ -73,12 +73,9 @@ from minitvm.tir.ir import (
     Store,
     Var,
     While,
-    bodies,
-    children,
-    expressions,
-    walk_statements,
 )
 from minitvm.tir.text import print_stmt
+from minitvm.tir.walk import bodies, children, expressions, walk_statements
 
 Spec = Literal["nested", "flat", "machine"]
 SCOPES = ("global", "local")

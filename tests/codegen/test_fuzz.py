@@ -12,8 +12,9 @@ from minitvm import dtypes
 from minitvm.codegen.jit import build_kernel
 from minitvm.target import Target
 from minitvm.testing.tir_strategies import functions, make_arrays, same_bits
-from minitvm.tir import interpret, ir
+from minitvm.tir import interpret, ir, walk
 from minitvm.tir.passes import lower
+from minitvm.tir.walk import walk_statements
 
 pytestmark = pytest.mark.skipif(HOST.isa != "x86_64", reason="needs a CPU that may lack FMA")
 PLAIN = Target("llvm -mcpu=x86-64") if HOST.isa == "x86_64" else HOST
@@ -24,8 +25,8 @@ def may_choose_between_zeros(func):
     """Whether a min or max has a constant zero: which of 0 and -0 it gives is left open."""
     return any(isinstance(node, ir.Binary) and node.op in ("min", "max")
                and any(isinstance(side, ir.Const) and side.value == 0 for side in (node.a, node.b))
-               for statement in ir.walk_statements(func.body)
-               for expr in ir.expressions(statement) for node in ir.walk(expr))
+               for statement in walk_statements(func.body)
+               for expr in walk.expressions(statement) for node in walk.walk(expr))
 
 
 @given(functions(), st.integers(0, 99))

@@ -7,6 +7,7 @@ from minitvm.codegen.jit import build_kernel
 from minitvm.codegen.scratch import STACK_BYTES, add_scratch, lift_scratch, scratch_params
 from minitvm.tir import interpret, ir
 from minitvm.tir.text import parse_func, print_func
+from minitvm.tir.walk import walk_statements
 
 
 def test_small_memory_stays_large_memory_is_lifted():
@@ -53,5 +54,5 @@ def test_main_with_scratch_still_means_the_same():
     interpret.run(program.main, [x.ravel(), y, program.weights, workspace],
                   {"add_twice": program.kernels[0].func})
     np.testing.assert_array_equal(y, toy_result(x))
-    invokes = [s for s in ir.walk_statements(program.main.body) if isinstance(s, ir.Invoke)]
+    invokes = [s for s in walk_statements(program.main.body) if isinstance(s, ir.Invoke)]
     assert all(len(invoke.arguments) == 4 for invoke in invokes)

@@ -18,8 +18,9 @@ from minitvm.relay.onnx import from_onnx
 from minitvm.relay.origins import check_origins_kept
 from minitvm.relay.verify import verify as verify_relay
 from minitvm.testing import zoo
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.verify import verify as verify_tir
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import Pass
 
 
@@ -58,7 +59,7 @@ def test_every_statement_and_kernel_names_its_nodes(mobilenet, nodes):
     for kernel in mobilenet.compiled.kernels:
         verify_tir(kernel.func, "machine", require_origins=True)
         found = set()
-        for statement in ir.walk_statements(kernel.func.body):
+        for statement in walk_statements(kernel.func.body):
             if isinstance(statement, ir.Store | ir.Invoke):
                 assert statement.origin.names
                 for name in statement.origin.names:
@@ -69,7 +70,7 @@ def test_every_statement_and_kernel_names_its_nodes(mobilenet, nodes):
 
 def test_every_call_of_main_names_its_own_nodes(mobilenet, nodes):
     body = mobilenet.compiled.main.body
-    calls = [s for s in ir.walk_statements(body) if isinstance(s, ir.Invoke)]
+    calls = [s for s in walk_statements(body) if isinstance(s, ir.Invoke)]
     named = [name for call in calls for name in call.origin.names]
     assert all(call.origin.names for call in calls)
     convolutions = [name for name in named if name.startswith("Conv_")]
@@ -140,7 +141,7 @@ def test_a_tir_pass_that_drops_origins_is_refused(mobilenet):
             found = isinstance(statement, ir.Store)
             return replace(statement, origin=NOWHERE) if found else statement
 
-        return replace(func, body=ir.rewrite_statement(func.body, rule))
+        return replace(func, body=walk.rewrite_statement(func.body, rule))
 
     checks = VerifyEach(lambda func: verify_tir(func, "machine", require_origins=True))
     with context(instruments=[checks]):
@@ -153,7 +154,7 @@ def test_shared_kernels_lead_to_all_their_nodes():
     """Blocks of MobileNetV2 repeat: one kernel, several calls, each call its own nodes."""
     compiled = minitvm.compile(zoo.mobilenet_v2(0, image=32, width=0.35))
     calls = {}
-    for statement in ir.walk_statements(compiled.main.body):
+    for statement in walk_statements(compiled.main.body):
         if isinstance(statement, ir.Invoke):
             calls.setdefault(statement.callee, []).append(set(statement.origin.names))
     shared = {name: origins for name, origins in calls.items() if len(origins) > 1}

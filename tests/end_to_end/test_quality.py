@@ -17,6 +17,7 @@ from minitvm.relay.structural_hash import structural_hash
 from minitvm.runtime import abi, elf
 from minitvm.target import Target
 from minitvm.tir import ir
+from minitvm.tir.walk import walk_statements
 
 EIGHT_LANES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3")
 MOST_CALLS = 55
@@ -71,7 +72,7 @@ def test_memory_is_near_the_lower_bound_and_sound(mobilenet, fused, where):
 def test_the_host_calls_few_kernels_too(mobilenet):
     compiled = mobilenet.compiled
     assert len(compiled.kernels) < compiled.kernel_calls <= MOST_CALLS
-    called = {s.callee for s in ir.walk_statements(compiled.main.body) if isinstance(s, ir.Invoke)}
+    called = {s.callee for s in walk_statements(compiled.main.body) if isinstance(s, ir.Invoke)}
     assert called == {kernel.name for kernel in compiled.kernels}, "no kernel is made in vain"
 
 

@@ -14,6 +14,7 @@ from minitvm.tir.interpret import run
 from minitvm.tir.ir import Allocate, For, If, Store
 from minitvm.tir.text import print_func
 from minitvm.tir.verify import verify
+from minitvm.tir.walk import walk_statements
 
 
 def check(s, inputs, *outputs):
@@ -295,7 +296,7 @@ def test_large_attached_memory_is_global_unless_told():
 
     def allocation():
         body = te.lower(s, [x, z]).body
-        return next(node.buffer for node in ir.walk_statements(body) if isinstance(node, Allocate))
+        return next(node.buffer for node in walk_statements(body) if isinstance(node, Allocate))
 
     assert (allocation().scope, allocation().extents()) == ("global", (1, 10_000))
     s[y].set_scope("local")
@@ -307,11 +308,11 @@ def test_origins_are_merged_from_inlined_computes():
     y = te.compute((4,), lambda i: x[i] + 1.0, name="y", origin=origin("Add_0"))
     z = te.compute((4,), lambda i: y[i] * 2.0, name="z", origin=origin("Mul_1"))
     s = te.create_schedule(z)
-    nodes = [node for node in ir.walk_statements(te.lower(s, [x, z]).body)
+    nodes = [node for node in walk_statements(te.lower(s, [x, z]).body)
              if isinstance(node, Store | For | Allocate)]
     assert {str(node.origin) for node in nodes} == {'"Add_0"', '"Mul_1"'}
     s[y].compute_inline()
-    for node in ir.walk_statements(te.lower(s, [x, z]).body):
+    for node in walk_statements(te.lower(s, [x, z]).body):
         assert str(node.origin) == '"Add_0", "Mul_1"'
 
 
@@ -361,7 +362,7 @@ def test_axes_of_one_name_are_made_unique():
     s = te.create_schedule(z)
     outer, inner = s[y].split(i, factor=2)
     assert (outer.name, inner.name) == ("i.outer", "i.inner")
-    assert sum(isinstance(node, If) for node in ir.walk_statements(te.lower(s, [x, z]).body)) == 0
+    assert sum(isinstance(node, If) for node in walk_statements(te.lower(s, [x, z]).body)) == 0
     check(s, [x], z)
 
 

@@ -9,9 +9,10 @@ from minitvm import te
 from minitvm.errors import ScheduleError
 from minitvm.te import steps
 from minitvm.te.schedule import Schedule
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.interpret import run
 from minitvm.tir.text import print_func
+from minitvm.tir.walk import walk_statements
 
 
 def matmul():
@@ -148,7 +149,7 @@ def test_caches():
     out = np.zeros((10, 8), "float32")
     run(func, [a, b, out])
     assert (out == 13).all()
-    scopes = {node.buffer.name: node.buffer.scope for node in ir.walk_statements(func.body)
+    scopes = {node.buffer.name: node.buffer.scope for node in walk_statements(func.body)
               if isinstance(node, ir.Allocate)}
     assert scopes == {"C": "local", "C_local": "local", "B_global": "global"}
 
@@ -197,15 +198,15 @@ def test_inline_cost_is_the_size_of_the_body():
         def rule(node):
             if isinstance(node, ir.Read) and node.tensor.op.inputs:
                 points = {a.var: i for a, i in zip(node.tensor.op.axis, node.indices)}
-                return substitute(ir.substitute(node.tensor.op.bodies[0], points))
+                return substitute(walk.substitute(node.tensor.op.bodies[0], points))
             return node
-        return ir.rewrite(expr, rule)
+        return walk.rewrite(expr, rule)
 
     def depth(expr):
-        return 1 + max(map(depth, ir.children(expr)), default=0)
+        return 1 + max(map(depth, walk.children(expr)), default=0)
 
     expanded = substitute(w.op.bodies[0])
-    assert s[w].inline_cost == sum(1 for _ in ir.walk(expanded))
+    assert s[w].inline_cost == sum(1 for _ in walk.walk(expanded))
     assert s[w].stage.sizes[0].depth == depth(expanded)
 
 

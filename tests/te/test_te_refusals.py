@@ -8,6 +8,7 @@ from minitvm.errors import LoweringError, ScheduleError
 from minitvm.te import steps
 from minitvm.tir import ir
 from minitvm.tir.text import print_func
+from minitvm.tir.walk import walk_statements
 
 
 class Example:
@@ -155,7 +156,7 @@ def test_inlining_that_would_explode_is_refused():
             refused.append(tensor)
     assert 0 < len(refused) < 10
     func = te.lower(s, [x, tensors[-1]])
-    assert sum(1 for _ in ir.walk_statements(func.body)) < 100
+    assert sum(1 for _ in walk_statements(func.body)) < 100
 
 
 def test_inlining_that_gets_too_deep_is_refused():

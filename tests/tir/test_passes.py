@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from minitvm.testing.tir_strategies import functions, make_arrays, same_bits
 from minitvm.tir import passes
 from minitvm.tir.interpret import run
-from minitvm.tir.ir import PrimFunc, walk_statements
+from minitvm.tir.ir import PrimFunc
 from minitvm.tir.text import print_func
 from minitvm.tir.verify import Spec, check_origins_kept, verify
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import Pass, PassContext
 
 SEEDS = st.integers(0, 3)

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from minitvm import dtypes
 from minitvm.errors import InterpreterError
 from minitvm.testing.tir_strategies import expressions, make_array, same_bits
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.interpret import run
 from minitvm.tir.ir import Binary, Const, Load, PrimFunc, Ramp, Store, Var
 from minitvm.tir.text import parse_func, parse_functions
@@ -91,7 +91,7 @@ def f(A: Buffer((8,), "{source}"), S: Buffer((8,), "{target}"), V: Buffer((8,), 
 def test_expressions_are_those_of_python(case: Any, seed: int) -> None:
     """Against a direct evaluation of the tree by numpy, at every (i, j)."""
     expr, buffers = case
-    variables = {node.name: node for node in ir.walk(expr) if isinstance(node, Var)}
+    variables = {node.name: node for node in walk.walk(expr) if isinstance(node, Var)}
     i, j = variables.get("i", Var("i")), variables.get("j", Var("j"))
     target = ir.buffer("T", (4, 3), expr.dtype)
     body: ir.Stmt = Store(target, (i, j), expr)

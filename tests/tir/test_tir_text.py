@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minitvm.errors import ParseError
 from minitvm.origin import origin
 from minitvm.testing.tir_strategies import DTYPES, constants, expressions, functions
-from minitvm.tir import ir, passes
+from minitvm.tir import ir, passes, walk
 from minitvm.tir.ir import Buffer, Const, PrimFunc, Stmt, Store, Var, seq
 from minitvm.tir.text import (
     parse_func,
@@ -23,6 +23,7 @@ from minitvm.tir.text import (
     print_module,
     print_stmt,
 )
+from minitvm.tir.walk import walk_statements
 
 EVERYTHING = '''\
 @attrs(may_alias=True, sizes=(1, 2), **{"a.b": "c"})
@@ -94,7 +95,7 @@ def test_generated_functions_round_trip(func: PrimFunc) -> None:
 def test_expressions_round_trip(case: tuple[ir.Expr, tuple[Buffer, ...]]) -> None:
     expr, buffers = case
     target = ir.buffer("T", (1,), expr.dtype)
-    variables = dict.fromkeys(node for node in ir.walk(expr) if isinstance(node, Var))
+    variables = dict.fromkeys(node for node in walk.walk(expr) if isinstance(node, Var))
     params: tuple[Var | Buffer, ...] = (*variables, *buffers, target)
     func = PrimFunc("f", params, Store(target, (Const(0),), expr))
     assert same_program(parse_func(print_func(func)), func)
@@ -131,7 +132,7 @@ def test_lines_lead_to_statements() -> None:
         if statement is not None:
             assert print_stmt(statement).splitlines()[0].split("(")[0] in line
     printed = {id(statement) for statement in lines}
-    for statement in ir.walk_statements(func.body):
+    for statement in walk_statements(func.body):
         assert isinstance(statement, ir.Seq) or id(statement) in printed
 
 

@@ -10,7 +10,7 @@ from minitvm.te.show import refuse
 from minitvm.te.stage import Stage, StageGraph, unique_name
 from minitvm.te.steps import CacheRead, CacheWrite
 from minitvm.te.tensor import Compute, IterVar, Tensor
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import Const, Expr, Read, Var
 
 
@@ -42,7 +42,7 @@ def apply_cache_write(graph: StageGraph, step: CacheWrite) -> tuple[Tensor, ...]
     name = unique_name(f"{stage.name}.{step.scope}", graph.by_name)
     axes = tuple(_renamed(axis, f"{axis.name}.c") for axis in op.axis)
     points: dict[Var, Expr] = {old.var: new.var for old, new in zip(op.axis, axes)}
-    bodies = tuple(ir.substitute(body, points) for body in op.bodies)
+    bodies = tuple(walk.substitute(body, points) for body in op.bodies)
     cache = Compute(name, axes, op.reduce_axis, bodies, op.tag, op.attrs, op.origin)
     tensors = tuple(
         Tensor(cache, index, tuple(axis.extent for axis in axes), body.dtype)
@@ -124,7 +124,7 @@ def _redirect(
         return node
 
     op = operation(reader)
-    bodies = tuple(ir.rewrite(body, replace) for body in op.bodies)
+    bodies = tuple(walk.rewrite(body, replace) for body in op.bodies)
     changed = Compute(op.name, op.axis, op.reduce_axis, bodies, op.tag, op.attrs, op.origin)
     reader.replace_body(changed)
     graph.by_op[changed] = reader

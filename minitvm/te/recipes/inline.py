@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 
 INLINE_NODES = 12
 """An intermediate value used more than once is computed once if it has more nodes than this."""
@@ -43,7 +43,7 @@ def _own_nodes(op: Compute) -> int:
     return sum(
         CALL_NODES if isinstance(node, ir.Call) else 1
         for body in op.bodies
-        for node in ir.walk(body)
+        for node in walk.walk(body)
         if not isinstance(node, ir.Var | ir.Const | ir.Read)
     )
 
@@ -62,7 +62,7 @@ def inline_injective(s: Schedule, outputs: Iterable[Tensor],
     ordered = computations(outputs)
     for op in ordered:
         for body in op.bodies:
-            for node in ir.walk(body):
+            for node in walk.walk(body):
                 if isinstance(node, ir.Read):
                     uses[id(node.tensor.op)] = uses.get(id(node.tensor.op), 0) + 1
     nodes: dict[int, int] = {}  # of an inlined computation, with what is inlined into it
@@ -71,7 +71,7 @@ def inline_injective(s: Schedule, outputs: Iterable[Tensor],
         size = _own_nodes(op) + sum(
             nodes.get(id(node.tensor.op), 0)
             for body in op.bodies
-            for node in ir.walk(body)
+            for node in walk.walk(body)
             if isinstance(node, ir.Read)
         )
         if id(op) in kept:

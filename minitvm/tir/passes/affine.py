@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from minitvm.tir import bounds
 from minitvm.tir.bounds import EVERYTHING, Interval
 from minitvm.tir.canonical import INDEX_DTYPES
-from minitvm.tir.ir import Binary, Compare, Const, Expr, Var, children
+from minitvm.tir.ir import Binary, Compare, Const, Expr, Var
+from minitvm.tir.walk import children
 
 NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 Range = tuple[int | None, int | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minitvm.origin import Origin, merge, merge_all
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import (
     Address,
     Allocate,
@@ -28,8 +28,8 @@ from minitvm.tir.ir import (
     Store,
     Var,
     seq,
-    walk_statements,
 )
+from minitvm.tir.walk import walk_statements
 
 NOTHING = seq()
 """The statement that does nothing."""
@@ -102,8 +102,8 @@ class _Copier:
                 return Invoke(callee, self.all(arguments), origin)
             case Evaluate(value, origin):
                 return Evaluate(self.expr(value), origin)
-        inner = tuple(map(self.statement, ir.bodies(statement)))
-        return ir.with_parts(statement, self.all(ir.expressions(statement)), inner)
+        inner = tuple(map(self.statement, walk.bodies(statement)))
+        return walk.with_parts(statement, self.all(walk.expressions(statement)), inner)
 
     def all(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         new = tuple(map(self.expr, exprs))
@@ -127,7 +127,7 @@ class _Copier:
             return Load(self.buffers[expr.buffer], self.all(expr.indices))
         if isinstance(expr, Address) and expr.buffer in self.buffers:
             return Address(self.buffers[expr.buffer], self.expr(expr.offset))
-        return ir.with_children(expr, self.all(ir.children(expr)))
+        return walk.with_children(expr, self.all(walk.children(expr)))
 
 
 # --- origins ------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def add_origin(statement: Stmt, more: Origin) -> Stmt:
             return Invoke(callee, arguments, merge(origin, more))
         case Evaluate(value, origin):
             return Evaluate(value, merge(origin, more))
-    first, *others = ir.bodies(statement)
-    return ir.with_parts(statement, ir.expressions(statement),
+    first, *others = walk.bodies(statement)
+    return walk.with_parts(statement, walk.expressions(statement),
                          (add_origin(first, more), *others))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minitvm import dtypes
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     Allocate,
     Broadcast,
@@ -41,7 +41,7 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
     params = tuple(
         flattener.buffer(param) if isinstance(param, Buffer) else param for param in func.params
     )
-    body = ir.rewrite_statement(func.body, flattener.statement, flattener.expr)
+    body = walk.rewrite_statement(func.body, flattener.statement, flattener.expr)
     if all(new is old for new, old in zip(params, func.params, strict=True)):
         return with_body(func, body)
     return PrimFunc(func.name, params, body, func.attrs)
@@ -75,7 +75,7 @@ class _Flattener:
         return statement
 
     def expr(self, expr: Expr) -> Expr:
-        return ir.rewrite(expr, self.node)
+        return walk.rewrite(expr, self.node)
 
     def node(self, expr: Expr) -> Expr:
         if isinstance(expr, Load) and len(expr.buffer.shape) != 1:

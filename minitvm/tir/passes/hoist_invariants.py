@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from minitvm import dtypes
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import (
     Binary,
     Const,
@@ -26,6 +26,7 @@ from minitvm.tir.ir import (
 )
 from minitvm.tir.passes.copying import origins_of, with_body
 from minitvm.tir.passes.narrow_deep_expressions import is_total
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
 
 
@@ -47,9 +48,9 @@ def hoist_invariants(func: PrimFunc) -> PrimFunc:
                     for j in range(8):
                         B[i * 8 + j] = A[quotient * 8 + j]
     """
-    body = ir.rewrite_statement(func.body, _hoist_guard)
+    body = walk.rewrite_statement(func.body, _hoist_guard)
     divides = any(next(_divisions(expr, set()), None) is not None
-                  for item in ir.walk_statements(body) for expr in ir.expressions(item))
+                  for item in walk_statements(body) for expr in walk.expressions(item))
     return with_body(func, _hoist_divisions(body) if divides else body)
 
 
@@ -72,7 +73,7 @@ def _is_invariant(expr: Expr, changing: set[Var]) -> bool:
     """Whether an expression reads neither memory nor variables that change."""
     return not any(
         isinstance(node, Load) or (isinstance(node, Var) and node in changing)
-        for node in ir.walk(expr)
+        for node in walk.walk(expr)
     )
 
 
@@ -85,7 +86,7 @@ def _hoist_divisions(statement: Stmt) -> Stmt:
         found = _invariant_divisions(statement)
         if found:
             names = {expr: Var(_NAMES[expr.op], expr.dtype) for expr in found}
-            replaced = ir.rewrite_statement(
+            replaced = walk.rewrite_statement(
                 statement, expr_rule=lambda expr: _replace(expr, names)
             )
             result = _hoist_inside(replaced)
@@ -100,19 +101,19 @@ _NAMES = {"floordiv": "quotient", "floormod": "remainder"}
 
 
 def _hoist_inside(statement: Stmt) -> Stmt:
-    inner = tuple(map(_hoist_divisions, ir.bodies(statement)))
-    return ir.with_parts(statement, ir.expressions(statement), inner)
+    inner = tuple(map(_hoist_divisions, walk.bodies(statement)))
+    return walk.with_parts(statement, walk.expressions(statement), inner)
 
 
 def _invariant_divisions(loop: For) -> list[Binary]:
     """The largest divisions by a constant in a loop's body that nothing in the loop changes."""
     changing = {loop.var}
-    for item in ir.walk_statements(loop.body):
+    for item in walk_statements(loop.body):
         if isinstance(item, For | Let):
             changing.add(item.var)
     found: dict[Binary, None] = {}
-    for item in ir.walk_statements(loop.body):
-        for expr in ir.expressions(item):
+    for item in walk_statements(loop.body):
+        for expr in walk.expressions(item):
             found.update(dict.fromkeys(_divisions(expr, changing)))
     return list(found)
 
@@ -124,7 +125,7 @@ def _divisions(expr: Expr, changing: set[Var]) -> Iterator[Binary]:
         ):
             yield expr
             return
-    for operand in ir.children(expr):
+    for operand in walk.children(expr):
         yield from _divisions(operand, changing)
 
 
@@ -132,7 +133,7 @@ def _replace(expr: Expr, names: Mapping[Binary, Var]) -> Expr:
     """From the outside in, so that the largest of nested divisions is found."""
     if isinstance(expr, Binary) and expr in names:
         return names[expr]
-    operands = ir.children(expr)
+    operands = walk.children(expr)
     if not operands:
         return expr
-    return ir.with_children(expr, tuple(_replace(operand, names) for operand in operands))
+    return walk.with_children(expr, tuple(_replace(operand, names) for operand in operands))

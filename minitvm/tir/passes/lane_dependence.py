@@ -13,11 +13,12 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from minitvm.tir import bounds, ir
+from minitvm.tir import bounds, walk
 from minitvm.tir.bounds import Interval
 from minitvm.tir.canonical import Atom, Sum
 from minitvm.tir.ir import Buffer, Const, Expr, For, Let, Load, Stmt, Store, Var
 from minitvm.tir.simplify import Analyzer
+from minitvm.tir.walk import walk_statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def dependent_buffer(
     shape and dtype then start at the same place.
     """
     accesses = _joined(_accesses(loop.body), aliases)
-    inner = {item.var for item in ir.walk_statements(loop.body) if isinstance(item, For | Let)}
+    inner = {item.var for item in walk_statements(loop.body) if isinstance(item, For | Let)}
     for buffer, found in accesses.items():
         stores = [access for access in found if access.is_store]
         for store in stores:
@@ -62,11 +63,11 @@ def _joined(
 
 def _accesses(body: Stmt) -> dict[Buffer, set[Access]]:
     found: dict[Buffer, set[Access]] = {}
-    for statement in ir.walk_statements(body):
+    for statement in walk_statements(body):
         if isinstance(statement, Store):
             found.setdefault(statement.buffer, set()).add(Access(statement.indices, True))
-        for expr in ir.expressions(statement):
-            for node in ir.walk(expr):
+        for expr in walk.expressions(statement):
+            for node in walk.walk(expr):
                 if isinstance(node, Load):
                     found.setdefault(node.buffer, set()).add(Access(node.indices, False))
     return found
@@ -142,4 +143,4 @@ def _take(a: Sum, var: Var) -> int | None:
 
 def _uses(expr: Expr, variables: set[Var]) -> bool:
     return any(node in variables if isinstance(node, Var) else isinstance(node, Load)
-               for node in ir.walk(expr))
+               for node in walk.walk(expr))

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minitvm.remarks import remark
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.bounds import Interval
 from minitvm.tir.ir import (
     And,
@@ -54,6 +54,7 @@ from minitvm.tir.passes.copying import (
     map_body,
     substitute_statement,
 )
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
 
 MOST_LEAVES = 256
@@ -121,7 +122,7 @@ class _Partition:
 
     def bind_loops(self, statement: Stmt) -> None:
         """Tells the ranges of all loops, so that outer ones are split for what inner ones do."""
-        for item in ir.walk_statements(statement):
+        for item in walk_statements(statement):
             if isinstance(item, For):
                 self.known.bind(item.var, item.start, item.extent)
 
@@ -142,11 +143,11 @@ class _Partition:
                 new = tuple(map(self.statement, statements))
                 same = all(a is b for a, b in zip(new, statements, strict=True))
                 return statement if same else seq(*new)
-        inner = tuple(map(self.statement, ir.bodies(statement)))
+        inner = tuple(map(self.statement, walk.bodies(statement)))
         if inner and all(map(is_nothing, inner)):
             return NOTHING
-        exprs = tuple(map(self.expr, ir.expressions(statement)))
-        return ir.with_parts(statement, exprs, inner)
+        exprs = tuple(map(self.expr, walk.expressions(statement)))
+        return walk.with_parts(statement, exprs, inner)
 
     def conditional(
         self, statement: If, condition: Expr, then_body: Stmt, else_body: Stmt | None
@@ -160,7 +161,7 @@ class _Partition:
             inner.append(self.statement(else_body))
         elif is_nothing(inner[0]):
             return NOTHING
-        return ir.with_parts(statement, (decided,), tuple(inner))
+        return walk.with_parts(statement, (decided,), tuple(inner))
 
     def expr(self, expr: Expr) -> Expr:
         """The expression without the choices that are decided here."""
@@ -172,8 +173,8 @@ class _Partition:
             if isinstance(decided, Const):
                 return self.expr(true_value if decided.value else false_value)
             operands = (decided, self.expr(true_value), self.expr(false_value))
-            return ir.with_children(expr, operands)
-        return ir.with_children(expr, tuple(map(self.expr, ir.children(expr))))
+            return walk.with_children(expr, operands)
+        return walk.with_children(expr, tuple(map(self.expr, walk.children(expr))))
 
     def condition(self, condition: Expr) -> Expr:
         """The conjunction of the comparisons that are not certain; false if one never holds."""
@@ -199,7 +200,7 @@ class _Partition:
         interior = self.interior(loop, start, start + extent)
         if interior is None or not self.worthwhile(loop, interior):
             body = self.statement(loop.body)
-            return NOTHING if is_nothing(body) else ir.with_parts(
+            return NOTHING if is_nothing(body) else walk.with_parts(
                 loop, (loop.start, loop.extent), (body,)
             )
         if loop.kind == "parallel":
@@ -233,9 +234,9 @@ class _Partition:
         padding: dict[Expr, None] = {}
         if isinstance(statement, If) and is_likely(statement.condition):
             tails.update(dict.fromkeys(conjuncts(statement.condition)))
-        for expr in ir.expressions(statement):
+        for expr in walk.expressions(statement):
             padding.update(dict.fromkeys(self.guards_of(expr)))
-        for body in ir.bodies(statement):
+        for body in walk.bodies(statement):
             inside = self.guards_in(body)
             tails.update(dict.fromkeys(inside.tails))
             padding.update(dict.fromkeys(inside.padding))
@@ -245,7 +246,7 @@ class _Partition:
 
     def guards_of(self, expr: Expr) -> tuple[Expr, ...]:
         """The comparisons of the conditions of `if_then_else` in an expression."""
-        operands = ir.children(expr)
+        operands = walk.children(expr)
         if not operands:
             return ()
         known = self.guards.get(id(expr))
@@ -288,7 +289,7 @@ class _Partition:
                 return any(map(self.known.fails, conjuncts(condition))) or self.idle(then_body)
             case Store() | Invoke() | Evaluate():
                 return is_nothing(statement)
-        return all(map(self.idle, ir.bodies(statement)))
+        return all(map(self.idle, walk.bodies(statement)))
 
     def split(self, loop: For, interior: _Interior) -> Stmt:
         """The loop as up to three."""
@@ -329,7 +330,7 @@ class _Partition:
         if interior.low > interior.start:
             condition = Compare("lt", var, Const(interior.low, dtype))
             body = _choice(condition, before, body, loop)
-        return NOTHING if is_nothing(body) else ir.with_parts(
+        return NOTHING if is_nothing(body) else walk.with_parts(
             loop, (loop.start, loop.extent), (body,)
         )
 
@@ -372,7 +373,7 @@ def is_likely(condition: Expr) -> bool:
 
 
 def _leaves(statement: Stmt) -> int:
-    return sum(isinstance(item, Store | Invoke) for item in ir.walk_statements(statement))
+    return sum(isinstance(item, Store | Invoke) for item in walk_statements(statement))
 
 
 def _choice(condition: Expr, then_body: Stmt, else_body: Stmt, loop: For) -> Stmt:

@@ -11,7 +11,7 @@ its own stack.
 
 from __future__ import annotations
 
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import (
     And,
     Binary,
@@ -54,19 +54,19 @@ def narrow_deep_expressions(func: PrimFunc) -> PrimFunc:
  + 1.0 + 1.0 + 1.0 + 1.0
                 B[i] = part + 1.0 + 1.0 + 1.0 + 1.0
     """
-    return with_body(func, ir.rewrite_statement(func.body, narrow_statement))
+    return with_body(func, walk.rewrite_statement(func.body, narrow_statement))
 
 
 def narrow_statement(statement: Stmt) -> Stmt:
     """The statement with lets for the deep parts of its own expressions around it."""
-    exprs = ir.expressions(statement)
+    exprs = walk.expressions(statement)
     if isinstance(statement, While):  # its condition is computed anew each time
         return statement
     if all(_depth_within(expr, DEPTH) for expr in exprs):
         return statement
     narrowing = _Narrowing()
     new = tuple(map(narrowing.expr, exprs))
-    result = ir.with_parts(statement, new, ir.bodies(statement))
+    result = walk.with_parts(statement, new, walk.bodies(statement))
     for var, value in reversed(narrowing.lets):
         result = Let(var, value, result, statement.origin)
     return result
@@ -76,7 +76,7 @@ def _depth_within(expr: Expr, limit: int) -> bool:
     """Whether an expression is no deeper than a limit: level by level, each node once."""
     level = {id(expr): expr}
     for _ in range(limit):
-        level = {id(child): child for node in level.values() for child in ir.children(node)}
+        level = {id(child): child for node in level.values() for child in walk.children(node)}
         if not level:
             return True
     return False
@@ -97,7 +97,7 @@ class _Narrowing:
             if id(node) in self.done:
                 stack.pop()
                 continue
-            missing = [child for child in ir.children(node) if id(child) not in self.done]
+            missing = [child for child in walk.children(node) if id(child) not in self.done]
             if missing:
                 stack.extend(missing)
                 continue
@@ -107,8 +107,8 @@ class _Narrowing:
 
     def finish(self, node: Expr, may_move: bool) -> tuple[Expr, int]:
         """The node from its finished operands, and its depth; a variable where it got too deep."""
-        parts = [self.done[id(child)] for child in ir.children(node)]
-        result = ir.with_children(node, tuple(part for part, _ in parts))
+        parts = [self.done[id(child)] for child in walk.children(node)]
+        result = walk.with_children(node, tuple(part for part, _ in parts))
         depth = 1 + max((depth for _, depth in parts), default=0)
         if depth < DEPTH or not may_move or isinstance(node, Var | Const | Reduce):
             return result, depth
@@ -132,7 +132,7 @@ def _lazy_parts(root: Expr) -> set[int]:
         first_only = isinstance(node, And | Or) or (
             isinstance(node, Call) and node.name == "if_then_else"
         )
-        for position, child in enumerate(ir.children(node)):
+        for position, child in enumerate(walk.children(node)):
             starts = first_only and position > 0 and not is_total(child)
             stack.append((child, lazy or starts))
     return found
@@ -153,5 +153,5 @@ def is_total(expr: Expr) -> bool:
             case Binary("floordiv" | "floormod" | "shl" | "shr", _, b):
                 if not isinstance(b, Const) or b.value == 0:
                     return False
-        stack.extend(ir.children(node))
+        stack.extend(walk.children(node))
     return True

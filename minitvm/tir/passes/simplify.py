@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from minitvm import dtypes
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import (
     Allocate,
     Const,
@@ -70,12 +70,12 @@ class _Simplifier:
                 return statement if same else seq(*new)
             case Allocate(_, body):
                 inner = self.statement(body)
-                return NOTHING if is_nothing(inner) else ir.with_parts(
-                    statement, ir.expressions(statement), (inner,)
+                return NOTHING if is_nothing(inner) else walk.with_parts(
+                    statement, walk.expressions(statement), (inner,)
                 )
-        exprs = tuple(map(self.analyzer.simplify, ir.expressions(statement)))
-        bodies = tuple(map(self.statement, ir.bodies(statement)))
-        return ir.with_parts(statement, exprs, bodies)
+        exprs = tuple(map(self.analyzer.simplify, walk.expressions(statement)))
+        bodies = tuple(map(self.statement, walk.bodies(statement)))
+        return walk.with_parts(statement, exprs, bodies)
 
     def loop(self, loop: For) -> Stmt:
         start = self.analyzer.simplify(loop.start)
@@ -86,7 +86,7 @@ class _Simplifier:
             return self.statement(substitute_statement(loop.body, {loop.var: start}))
         self.analyzer.bind(loop.var, start, extent)
         body = self.statement(loop.body)
-        return NOTHING if is_nothing(body) else ir.with_parts(loop, (start, extent), (body,))
+        return NOTHING if is_nothing(body) else walk.with_parts(loop, (start, extent), (body,))
 
     def let(self, statement: Let, var: Var, value: Expr) -> Stmt:
         if isinstance(value, Var | Const):
@@ -97,7 +97,7 @@ class _Simplifier:
                 self.analyzer.bind(var, Const(known.low, var.dtype),
                                    Const(known.high - known.low + 1, var.dtype))
         body = self.statement(statement.body)
-        return NOTHING if is_nothing(body) else ir.with_parts(statement, (value,), (body,))
+        return NOTHING if is_nothing(body) else walk.with_parts(statement, (value,), (body,))
 
     def conditional(self, statement: If) -> Stmt:
         condition = self.analyzer.simplify(statement.condition)
@@ -110,14 +110,14 @@ class _Simplifier:
         if otherwise is None:
             if is_nothing(then_body):
                 return NOTHING
-            return ir.with_parts(statement, (condition,), (then_body,))
+            return walk.with_parts(statement, (condition,), (then_body,))
         with self.known(Not(condition)):
             else_body = self.statement(otherwise)
         return _choice(statement, condition, then_body, else_body)
 
     def known(self, condition: Expr) -> AbstractContextManager[None]:
         """What holds in a branch; nothing where the branch may change what was tested."""
-        if any(isinstance(node, Load) for node in ir.walk(condition)):
+        if any(isinstance(node, Load) for node in walk.walk(condition)):
             return nullcontext()
         return self.analyzer.constraint(condition)
 
@@ -130,4 +130,4 @@ def _choice(statement: If, condition: Expr, then_body: Stmt, else_body: Stmt) ->
         return If(Not(condition), else_body, None, statement.origin)
     if is_nothing(else_body):
         return If(condition, then_body, None, statement.origin)
-    return ir.with_parts(statement, (condition,), (then_body, else_body))
+    return walk.with_parts(statement, (condition,), (then_body, else_body))

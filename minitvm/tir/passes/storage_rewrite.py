@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from minitvm import dtypes
 from minitvm.origin import NOWHERE, Origin, merge
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import (
     Address,
     Allocate,
@@ -30,6 +30,7 @@ from minitvm.tir.ir import (
     Store,
 )
 from minitvm.tir.passes.copying import with_body
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
 
 REGISTER_BYTES = 4096
@@ -81,8 +82,8 @@ class _Memory:
 
 def _rewrite(statement: Stmt) -> Stmt:
     if not isinstance(statement, Allocate):
-        inner = tuple(map(_rewrite, ir.bodies(statement)))
-        return ir.with_parts(statement, ir.expressions(statement), inner)
+        inner = tuple(map(_rewrite, walk.bodies(statement)))
+        return walk.with_parts(statement, walk.expressions(statement), inner)
     allocates: list[Allocate] = []
     body: Stmt = statement
     while isinstance(body, Allocate):
@@ -92,7 +93,7 @@ def _rewrite(statement: Stmt) -> Stmt:
     buffers = _share(allocates, body)
     if all(new is old for old, new in buffers.items()):
         for allocate in reversed(allocates):
-            body = ir.with_parts(allocate, ir.expressions(allocate), (body,))
+            body = walk.with_parts(allocate, walk.expressions(allocate), (body,))
         return body
     body = _rename(body, buffers)
     for buffer, origin in reversed(_merged(allocates, buffers).items()):
@@ -169,11 +170,11 @@ def _lifetimes(
 
 def _touched(statement: Stmt) -> set[Buffer]:
     found: set[Buffer] = set()
-    for item in ir.walk_statements(statement):
+    for item in walk_statements(statement):
         if isinstance(item, Store):
             found.add(item.buffer)
-        for expr in ir.expressions(item):
-            found.update(node.buffer for node in ir.walk(expr)
+        for expr in walk.expressions(item):
+            found.update(node.buffer for node in walk.walk(expr)
                          if isinstance(node, Load | Address))
     return found
 
@@ -192,4 +193,4 @@ def _rename(statement: Stmt, buffers: dict[Buffer, Buffer]) -> Stmt:
             return Store(buffers[item.buffer], item.indices, item.value, item.origin)
         return item
 
-    return ir.rewrite_statement(statement, store, lambda expr: ir.rewrite(expr, node))
+    return walk.rewrite_statement(statement, store, lambda expr: walk.rewrite(expr, node))

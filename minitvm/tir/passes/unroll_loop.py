@@ -6,7 +6,7 @@ same code in a third of the time that a body repeated here would take.
 
 from __future__ import annotations
 
-from minitvm.tir import ir
+from minitvm.tir import walk
 from minitvm.tir.ir import Const, For, PrimFunc, Stmt, seq
 from minitvm.tir.passes.copying import copy_statement, map_body, substitute_statement
 from minitvm.transform import make_pass
@@ -26,7 +26,7 @@ def unroll_loop(func: PrimFunc) -> PrimFunc:
             for j in unrolled(2):
                 A[3 + j] = 0.0
     """
-    return map_body(func, lambda body: ir.rewrite_statement(body, _single))
+    return map_body(func, lambda body: walk.rewrite_statement(body, _single))
 
 
 def _single(statement: Stmt) -> Stmt:
@@ -46,4 +46,4 @@ def unroll_fully(func: PrimFunc, most: int = 64) -> PrimFunc:
                 return seq(*rounds)
         return statement
 
-    return map_body(func, lambda body: ir.rewrite_statement(body, unroll))
+    return map_body(func, lambda body: walk.rewrite_statement(body, unroll))

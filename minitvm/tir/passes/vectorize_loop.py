@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from minitvm import dtypes
 from minitvm.remarks import remark
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     And,
     Binary,
@@ -41,6 +41,7 @@ from minitvm.tir.ir import (
 from minitvm.tir.passes.copying import copy_statement, map_body, substitute_statement
 from minitvm.tir.passes.lane_dependence import dependent_buffer
 from minitvm.tir.simplify import Analyzer
+from minitvm.tir.walk import walk_statements
 from minitvm.transform import PassContext, make_pass
 
 
@@ -99,8 +100,8 @@ class _Vectorize:
             self.analyzer.bind(statement.var, statement.start, statement.extent)
             if statement.kind == "vectorized":
                 return self.loop(statement)
-        inner = tuple(map(self.statement, ir.bodies(statement)))
-        return ir.with_parts(statement, ir.expressions(statement), inner)
+        inner = tuple(map(self.statement, walk.bodies(statement)))
+        return walk.with_parts(statement, walk.expressions(statement), inner)
 
     def loop(self, loop: For) -> Stmt:
         if loop.extent == Const(1, loop.var.dtype):
@@ -108,7 +109,7 @@ class _Vectorize:
         serial = For(loop.var, loop.start, loop.extent, "serial", loop.body, loop.origin)
         if not self.enabled or not isinstance(loop.extent, Const):
             return serial
-        for item in ir.walk_statements(loop.body):
+        for item in walk_statements(loop.body):
             if isinstance(item, For):
                 self.analyzer.bind(item.var, item.start, item.extent)
         buffer = dependent_buffer(loop, self.analyzer, self.aliases)
@@ -172,7 +173,7 @@ class _Lanes:
 
     def let(self, var: Var, value: Expr, body: Stmt, statement: Let) -> Stmt:
         if dtypes.lanes(value.dtype) == 1:
-            return ir.with_parts(statement, (value,), (self.attempt(body),))
+            return walk.with_parts(statement, (value,), (self.attempt(body),))
         lanes = Var(var.name, value.dtype)
         self.values[var] = lanes
         try:
@@ -210,7 +211,7 @@ class _Lanes:
         """The lanes of an expression; a scalar where all are equal."""
         if isinstance(expr, Var):
             return self.values.get(expr, expr)
-        operands = ir.children(expr)
+        operands = walk.children(expr)
         if not operands:
             return expr
         known = self.known.get(id(expr))
@@ -225,7 +226,7 @@ class _Lanes:
             return expr if same else Load(expr.buffer, indices)
         new = tuple(map(self.expr, operands))
         if all(dtypes.lanes(operand.dtype) == 1 for operand in new):
-            return ir.with_children(expr, new)
+            return walk.with_children(expr, new)
         match expr:
             case Binary(op, _, _):
                 return _combine(op, new[0], new[1], self.count)
@@ -242,7 +243,7 @@ class _Lanes:
                 pass
             case _:
                 raise DeclinedError(f"{type(expr).__name__} has no vector form")
-        return ir.with_children(expr, tuple(map(self.wide, new)))
+        return walk.with_children(expr, tuple(map(self.wide, new)))
 
     def call(self, call: Call, new: tuple[Expr, ...]) -> Expr:
         if call.name == "likely":
@@ -259,7 +260,7 @@ class _Lanes:
 
     def require_total(self, expr: Expr) -> None:
         """Declines unless an expression may be evaluated where the program would not."""
-        for node in ir.walk(expr):
+        for node in walk.walk(expr):
             match node:
                 case Load(buffer, indices):
                     if not self.in_bounds(buffer.shape, indices):

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitvm.remarks import collect
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.bounds import Interval
 from minitvm.tir.interpret import run
-from minitvm.tir.ir import Call, Compare, Const, For, PrimFunc, Store, Var, walk_statements
+from minitvm.tir.ir import Call, Compare, Const, For, PrimFunc, Store, Var
 from minitvm.tir.passes import loop_partition, lower
 from minitvm.tir.passes.affine import Comparisons
 from minitvm.tir.passes.loop_partition import MOST_LEAVES
 from minitvm.tir.text import parse_func, print_func
+from minitvm.tir.walk import walk_statements
 
 
 def conv(size: int, channels: int, tile: int, stride: int = 1, kind: str = "range") -> PrimFunc:
@@ -60,9 +61,9 @@ def guards(statement: ir.Stmt) -> int:
     count = 0
     for item in walk_statements(statement):
         count += isinstance(item, ir.If)
-        for expr in ir.expressions(item):
+        for expr in walk.expressions(item):
             count += sum(isinstance(node, Call) and node.name == "if_then_else"
-                         for node in ir.walk(expr))
+                         for node in walk.walk(expr))
     return count
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitvm.origin import origin
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 from minitvm.tir.interpret import run
 from minitvm.tir.ir import (
     Allocate,
@@ -24,7 +24,6 @@ from minitvm.tir.ir import (
     Store,
     Var,
     seq,
-    walk_statements,
 )
 from minitvm.tir.passes import (
     hoist_invariants,
@@ -38,6 +37,7 @@ from minitvm.tir.passes.copying import copy_statement
 from minitvm.tir.passes.narrow_deep_expressions import DEPTH
 from minitvm.tir.text import parse_func, print_func
 from minitvm.tir.verify import check_origins_kept, verify
+from minitvm.tir.walk import walk_statements
 
 # --- storage ------------------------------------------------------------------------------------
 
@@ -140,9 +140,10 @@ def deep(depth: int, wrap: str = "plain") -> PrimFunc:
 
 def depth_of(func: PrimFunc) -> int:
     def depth(expr: ir.Expr) -> int:
-        return 1 + max(map(depth, ir.children(expr)), default=0)
+        return 1 + max(map(depth, walk.children(expr)), default=0)
 
-    return max(depth(expr) for item in walk_statements(func.body) for expr in ir.expressions(item))
+    return max(depth(expr) for item in walk_statements(func.body)
+               for expr in walk.expressions(item))
 
 
 @pytest.mark.parametrize("wrap", ["plain", "twice"])
