@@ -26,12 +26,14 @@ from minitvm.te.functions import (
     trunc,
 )
 from minitvm.te.lower import lower
+from minitvm.te.scan import scan
 from minitvm.te.schedule import Schedule, StageHandle, create_schedule
 from minitvm.te.tensor import (
     Compute,
     IterVar,
     Operation,
     Placeholder,
+    Scan,
     Tensor,
     as_expr,
     comm_reducer,
@@ -40,12 +42,16 @@ from minitvm.te.tensor import (
     min_value,
     placeholder,
     reduce_axis,
+    size_var,
+    thread_axis,
+    var,
 )
 
 __all__ = [
-    "Compute", "IterVar", "Operation", "Placeholder", "Schedule", "StageHandle", "Tensor", "abs",
+    "Compute", "IterVar", "Operation", "Placeholder", "Scan", "Schedule", "StageHandle",
+    "Tensor", "abs",
     "all", "any", "as_expr", "ceil", "comm_reducer", "compute", "cos", "create_schedule", "erf",
     "exp", "floor", "if_then_else", "log", "lower", "max", "max_value", "min", "min_value",
-    "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "select", "sigmoid", "sin",
-    "sqrt", "sum", "tanh", "trunc",
+    "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "select",
+    "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",
 ]

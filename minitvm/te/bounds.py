@@ -18,13 +18,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minitvm.errors import LoweringError
+from minitvm import dtypes
 from minitvm.origin import Origin, merge_all
 from minitvm.te.attach import remaining_readers
+from minitvm.te.extent import (
+    Extent,
+    as_index,
+    at_least_one,
+    extent_of,
+    product,
+    simplified,
+)
 from minitvm.te.inline import Expansion, expand
 from minitvm.te.span import Span, relax, unite
-from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph
-from minitvm.te.tensor import Compute, IterVar
+from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph, axis_extent
+from minitvm.te.tensor import Compute, IterVar, Placeholder, Scan
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import Const, Expr, Read, Var
 from minitvm.tir.simplify import Analyzer
@@ -35,19 +43,20 @@ class Dimension:
     """One dimension of a region: [low, low + extent)."""
 
     low: Expr
-    extent: int
+    extent: Extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
-    """The loops of one stage."""
+    """The loops of one stage. `points` is each axis of the operation in terms of the loops."""
 
     stage: Stage
-    op: Compute
+    op: Compute | Scan
     region: tuple[Dimension, ...]
-    extents: Mapping[IterVar, int]
+    extents: Mapping[IterVar, Extent]
     variables: Mapping[IterVar, Expr]
     values: Mapping[IterVar, Expr]
+    points: Mapping[Var, Expr]
     guards: tuple[Expr, ...]
     bodies: tuple[Expr, ...]
     origin: Origin
@@ -65,21 +74,54 @@ class Bounds:
 def infer_bounds(graph: StageGraph) -> Bounds:
     """The nests of every stage that has loops of its own."""
     bounds = Bounds(graph, Analyzer(), {})
+    for size in sizes_of(graph):
+        bounds.analyzer.bind(size, 0, dtypes.integer_range(size.dtype)[1])
     readers = remaining_readers(graph)
     for stage in reversed(graph.stages):
-        if isinstance(stage.op, Compute) and stage.attach != "inline":
+        if isinstance(stage.op, Scan):
+            bounds.nests[stage] = _scan_nest(bounds, stage, stage.op)
+        elif isinstance(stage.op, Compute) and stage.attach != "inline":
             region = _region(bounds, stage, readers[stage])
             bounds.nests[stage] = _nest(bounds, stage, stage.op, region)
     return bounds
 
 
+def sizes_of(graph: StageGraph) -> list[Var]:
+    """The variables in the shapes of a graph, in order of first use: none is negative."""
+    found: dict[Var, None] = {}
+    for stage in graph.stages:
+        axes = [axis.extent for axis in stage.axes.values()]
+        for extent in stage.op.shape if isinstance(stage.op, Placeholder) else axes:
+            if not isinstance(extent, Const):
+                found.update((node, None) for node in walk.walk(extent) if isinstance(node, Var))
+    return list(found)
+
+
+def _scan_nest(bounds: Bounds, stage: Stage, op: Scan) -> Nest:
+    """The loop over time: its variable is the step, from the first that is not given."""
+    axis = op.scan_axis
+    extent = simplified(extent_of(axis.extent), bounds.analyzer)
+    time: Expr = Var("t", axis.var.dtype)
+    if extent == 1:
+        time = axis.start
+    else:
+        least = at_least_one(extent) if isinstance(extent, int) else extent
+        bounds.analyzer.bind(time, axis.start, as_index(least, axis.var.dtype))
+    here = {axis: time}
+    return Nest(stage, op, (), {axis: extent}, here, here, {axis.var: time}, (), (), op.origin)
+
+
 def _region(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dimension, ...]:
     assert isinstance(stage.op, Compute)
     whole = tuple(
-        Dimension(Const(0, axis.var.dtype), _constant(axis, stage)) for axis in stage.op.axis
+        Dimension(Const(0, axis.var.dtype), simplified(axis_extent(axis), bounds.analyzer))
+        for axis in stage.op.axis
     )
     if not isinstance(stage.attach, At):
         return whole
+    if bounds.graph.is_update(stage):
+        (time,) = bounds.nests[stage.attach.stage].points.values()
+        return (Dimension(time, 1), *whole[1:])
     reads = [
         node.indices
         for reader in readers
@@ -97,9 +139,9 @@ def _reads(nest: Nest) -> list[Read]:
     return [node for body in nest.bodies for node in walk.walk(body) if isinstance(node, Read)]
 
 
-def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, int]:
+def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, Extent]:
     """The loop variables so far that run inside the place `attach`, with their extents."""
-    moving = {
+    moving: dict[Var, Extent] = {
         variable: nest.extents[leaf]
         for nest in bounds.nests.values()
         for leaf, variable in nest.variables.items()
@@ -117,38 +159,37 @@ def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, int]:
 
 
 def _dimension(
-    bounds: Bounds, indices: list[Expr], moving: Mapping[Var, int], full: Dimension
+    bounds: Bounds, indices: list[Expr], moving: Mapping[Var, Extent], full: Dimension
 ) -> Dimension:
     dtype = full.low.dtype
     span: Span | None = None
     for index in dict.fromkeys(indices):
         read = relax(ir.cast(index, dtype), moving, bounds.analyzer)
         span = read if span is None or read is None else unite(span, read, bounds.analyzer)
-        if span is None or span.width + 1 >= full.extent:
+        if span is None or span.width + 1 >= _most(full.extent):
             return full
     if span is None:
         return full
     low = bounds.analyzer.simplify(span.low)
-    if isinstance(low, Const):
+    if isinstance(low, Const) and isinstance(full.extent, int):
         first = min(max(int(low.value), 0), full.extent - 1)
         last = max(min(int(low.value) + span.width, full.extent - 1), first)
         return Dimension(Const(first, dtype), last - first + 1)
     return Dimension(low, span.width + 1)
 
 
-def _constant(axis: IterVar, stage: Stage) -> int:
-    if not isinstance(axis.extent, Const):
-        raise LoweringError(
-            f"axis {axis.name} of {stage.name} has the symbolic extent {axis.extent!r}; lowering "
-            f"needs constant extents: give the sizes as integers"
-        )
-    return int(axis.extent.value)
+MOST_WIDTH = 1 << 16
+"""A region of constant extent in a dimension of symbolic size is no larger than this."""
+
+
+def _most(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else MOST_WIDTH
 
 
 def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ...]) -> Nest:
     root = {axis: dimension.extent for axis, dimension in zip(op.axis, region)}
-    root |= {axis: _constant(axis, stage) for axis in op.reduce_axis}
-    extents = axis_extents(stage, root)
+    root |= {axis: simplified(axis_extent(axis), bounds.analyzer) for axis in op.reduce_axis}
+    extents = axis_extents(stage, root, bounds.analyzer)
     variables = loop_variables(stage.leaves, extents, bounds.analyzer)
     lows = {axis: dimension.low for axis, dimension in zip(op.axis, region)}
     lows |= {axis: axis.start for axis in op.reduce_axis}
@@ -159,7 +200,7 @@ def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ..
     }
     expansions = [expand(body, points, bounds.graph, bounds.analyzer) for body in op.bodies]
     return Nest(
-        stage, op, region, extents, variables, values,
+        stage, op, region, extents, variables, values, points,
         (*_tensor_guards(op, region, points), *_split_guards(stage, extents, values)),
         tuple(expansion.value for expansion in expansions),
         _origin(op, expansions),
@@ -170,32 +211,36 @@ def _origin(op: Compute, expansions: Sequence[Expansion]) -> Origin:
     return merge_all([op.origin, *(origin for item in expansions for origin in item.origins)])
 
 
-def axis_extents(stage: Stage, root: Mapping[IterVar, int]) -> dict[IterVar, int]:
+def axis_extents(
+    stage: Stage, root: Mapping[IterVar, Extent], analyzer: Analyzer
+) -> dict[IterVar, Extent]:
     """The extent of every axis, from those of the operation's own axes."""
     extents = dict(root)
     for relation in stage.relations:
         match relation:
             case SplitRelation(parent, outer, inner):
-                extents[outer], extents[inner] = relation.extents(extents[parent])
+                pair = relation.extents(extents[parent])
+                extents[outer], extents[inner] = (simplified(part, analyzer) for part in pair)
             case FuseRelation(parts, fused):
-                extents[fused] = 1
-                for part in parts:
-                    extents[fused] *= extents[part]
+                extents[fused] = simplified(product(extents[part] for part in parts), analyzer)
     return extents
 
 
 def loop_variables(
-    leaves: Sequence[IterVar], extents: Mapping[IterVar, int], analyzer: Analyzer, suffix: str = ""
+    leaves: Sequence[IterVar], extents: Mapping[IterVar, Extent], analyzer: Analyzer,
+    suffix: str = "",
 ) -> dict[IterVar, Expr]:
     """A fresh variable for each loop; the constant 0 where the loop would run once."""
     variables: dict[IterVar, Expr] = {}
     for leaf in leaves:
         dtype = leaf.var.dtype
-        if extents[leaf] == 1:
+        extent = extents[leaf]
+        if extent == 1:
             variables[leaf] = Const(0, dtype)
             continue
         variable = Var(identifier(leaf.name) + suffix, dtype)
-        analyzer.bind(variable, Const(0, dtype), Const(max(extents[leaf], 1), dtype))
+        least = max(extent, 1) if isinstance(extent, int) else extent
+        analyzer.bind(variable, Const(0, dtype), as_index(least, dtype))
         variables[leaf] = variable
     return variables
 
@@ -207,7 +252,7 @@ def identifier(name: str) -> str:
 
 
 def axis_values(
-    stage: Stage, extents: Mapping[IterVar, int], variables: Mapping[IterVar, Expr],
+    stage: Stage, extents: Mapping[IterVar, Extent], variables: Mapping[IterVar, Expr],
     analyzer: Analyzer,
 ) -> dict[IterVar, Expr]:
     """Every axis, counted from 0, in terms of the loop variables."""
@@ -222,29 +267,37 @@ def axis_values(
 
 
 def _unfuse(
-    parts: Sequence[IterVar], fused: Expr, extents: Mapping[IterVar, int], analyzer: Analyzer
+    parts: Sequence[IterVar], fused: Expr, extents: Mapping[IterVar, Extent], analyzer: Analyzer
 ) -> dict[IterVar, Expr]:
     values: dict[IterVar, Expr] = {}
-    stride = 1
+    stride: Extent = 1
     for part in reversed(parts):
+        extent = at_least_one(extents[part])
         value = fused // stride
         if part is not parts[0]:
-            value = value % max(extents[part], 1)
+            value = value % extent
         values[part] = analyzer.simplify(value)
-        stride *= max(extents[part], 1)
+        stride = stride * extent
     return values
 
 
 def _split_guards(
-    stage: Stage, extents: Mapping[IterVar, int], values: Mapping[IterVar, Expr]
+    stage: Stage, extents: Mapping[IterVar, Extent], values: Mapping[IterVar, Expr]
 ) -> list[Expr]:
-    """Where a split doesn't divide: the parent stays below its extent."""
+    """Where a split may not divide: the parent stays below its extent."""
     return [
         values[relation.parent] < extents[relation.parent]
         for relation in stage.relations
         if isinstance(relation, SplitRelation)
-        and extents[relation.outer] * extents[relation.inner] > extents[relation.parent]
+        and _may_exceed(extents[relation.outer] * extents[relation.inner],
+                        extents[relation.parent])
     ]
+
+
+def _may_exceed(product_: Extent, extent: Extent) -> bool:
+    if isinstance(product_, int) and isinstance(extent, int):
+        return product_ > extent
+    return product_ != extent
 
 
 def _tensor_guards(
@@ -253,6 +306,8 @@ def _tensor_guards(
     """Where a region may reach over the tensor's edge: the point stays inside."""
     guards = []
     for axis, dimension in zip(op.axis, region):
-        if not isinstance(dimension.low, Const):  # a constant low was clipped to the tensor
+        clipped = isinstance(dimension.low, Const) and (
+            isinstance(axis.extent, Const) or not isinstance(dimension.extent, int))
+        if not clipped:
             guards += [points[axis.var] >= 0, points[axis.var] < axis.extent]
     return guards

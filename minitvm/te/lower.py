@@ -31,10 +31,13 @@ from minitvm.te.bounds import (
     identifier,
     infer_bounds,
     loop_variables,
+    sizes_of,
 )
+from minitvm.te.extent import Extent, as_index, extent_of, extent_text, product
+from minitvm.te.pragmas import auto_unroll
 from minitvm.te.schedule import Schedule
-from minitvm.te.stage import At, Stage, unique_name
-from minitvm.te.tensor import Compute, IterVar, Tensor
+from minitvm.te.stage import At, Stage, StageGraph, unique_name
+from minitvm.te.tensor import Compute, IterVar, Scan, Tensor, output_dtypes
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     Allocate,
@@ -60,16 +63,40 @@ LOCAL_BYTES = 32 * 1024
 
 
 def lower(
-    s: Schedule, args: Sequence[Tensor], name: str = "main", simple: bool = False
+    s: Schedule, args: Sequence[Tensor | Var], name: str = "main", simple: bool = False
 ) -> PrimFunc:
-    """The nested function whose buffer parameters are `args`: the inputs and outputs of `s`.
+    """The nested function whose parameters are `args`: the inputs and outputs of `s`.
 
+    Sizes and other scalars (`te.var`) are parameters too: those that `args` lacks come first.
     `simple` is there for those who know it: the nested function already is the short form.
     Raises `LoweringError` if `args` lacks an input or an output, or holds what has no memory.
     """
+    _refuse_threads(s.graph)
     lowering = _Lowering(infer_bounds(s.graph))
     params = lowering.bind_parameters(args)
     return PrimFunc(name, params, lowering.function_body())
+
+
+def _refuse_threads(graph: StageGraph) -> None:
+    for stage in graph.stages:
+        for axis, tag in stage.bindings.items():
+            raise LoweringError(
+                f"axis {stage.labels[axis]} of {stage.name} is bound to {tag}, and a CPU has no "
+                f"such threads; use parallel or vectorize instead of bind"
+            )
+
+
+def scalars_of(graph: StageGraph) -> list[Var]:
+    """The variables that the caller gives: sizes first, then those in bodies."""
+    found = dict.fromkeys(sizes_of(graph))
+    for stage in graph.stages:
+        op = stage.op
+        if isinstance(op, Compute):
+            own = {axis.var for axis in (*op.axis, *op.reduce_axis)}
+            for body in op.bodies:
+                found.update((node, None) for node in walk.walk(body)
+                             if isinstance(node, Var) and node not in own)
+    return list(found)
 
 
 @dataclass(slots=True)
@@ -77,30 +104,45 @@ class _Lowering:
     bounds: Bounds
     buffers: dict[tuple[Stage, int], Buffer] = field(default_factory=dict)
     names: dict[str, Buffer] = field(default_factory=dict)
+    rows: dict[Stage, tuple[Extent, ...]] = field(default_factory=dict)
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def bind_parameters(self, args: Sequence[Tensor]) -> tuple[Buffer, ...]:
-        graph = self.bounds.graph
-        for tensor in args:
-            stage = graph.by_op.get(tensor.op)
-            if stage is None:
-                raise LoweringError(f"argument {tensor.name} is no tensor of this schedule")
-            if stage.is_compute and stage.attach != "root":
-                raise LoweringError(
-                    f"argument {tensor.name} has no memory of its own: its stage is inlined or "
-                    f"computed inside a loop; leave it out, or compute_root it"
-                )
-            if (stage, tensor.index) in self.buffers:
-                raise LoweringError(f"argument {tensor.name} is given twice")
-            self._declare(stage, tensor.index, tensor.shape, "global")
+    def bind_parameters(self, args: Sequence[Tensor | Var]) -> tuple[Buffer | Var, ...]:
+        scalars = scalars_of(self.bounds.graph)
+        params: list[Buffer | Var] = [scalar for scalar in scalars if scalar not in args]
+        for argument in args:
+            if isinstance(argument, Tensor):
+                params.append(self._bind(argument))
+            elif argument in params:
+                raise LoweringError(f"argument {argument.name} is given twice")
+            else:
+                params.append(argument)
         self._check_complete()
-        return tuple(self.buffers.values())
+        return tuple(params)
+
+    def _bind(self, tensor: Tensor) -> Buffer:
+        stage = self.bounds.graph.by_op.get(tensor.op)
+        if stage is None:
+            raise LoweringError(f"argument {tensor.name} is no tensor of this schedule")
+        if stage in self.bounds.graph.owners or (not stage.is_input and stage.attach != "root"):
+            raise LoweringError(
+                f"argument {tensor.name} has no memory of its own: its stage is inlined, part of "
+                f"a scan, or computed inside a loop; leave it out, or compute_root it"
+            )
+        if (stage, tensor.index) in self.buffers:
+            raise LoweringError(f"argument {tensor.name} is given twice")
+        if stage.alignment is not None:
+            raise LoweringError(
+                f"argument {tensor.name} has the memory of the caller, which storage_align can't "
+                f"pad; leave it out of the arguments"
+            )
+        return self._declare(stage, tensor.index, tensor.shape, "global")
 
     def _check_complete(self) -> None:
         given = {stage for stage, _ in self.buffers}
         for stage in self.bounds.graph.stages:
-            needed = stage.is_output or not stage.is_compute
+            needed = stage.is_output or (stage.is_input and stage not in self.bounds.graph.owners)
             if needed and stage not in given:
                 what = "output" if stage.is_output else "input"
                 raise LoweringError(f"the arguments of the function lack the {what} {stage.name}")
@@ -108,9 +150,9 @@ class _Lowering:
     def _declare(
         self, stage: Stage, index: int, shape: tuple[Expr, ...], scope: str
     ) -> Buffer:
-        single = not stage.is_compute or len(self.bounds.nests[stage].bodies) == 1
-        name = identifier(stage.name if single else f"{stage.name}_{index}")
-        dtype = _output_dtype(stage, index)
+        element_dtypes = output_dtypes(stage.op)
+        name = identifier(stage.name if len(element_dtypes) == 1 else f"{stage.name}_{index}")
+        dtype = element_dtypes[index]
         buffer = Buffer(unique_name(name, self.names), shape, dtype, scope)
         self.names[buffer.name] = buffer
         self.buffers[stage, index] = buffer
@@ -118,16 +160,46 @@ class _Lowering:
 
     def _allocate(self, stage: Stage) -> list[Buffer]:
         """The memory of a stage: one buffer for each output that isn't a parameter."""
+        if stage in self.bounds.graph.owners:
+            return self._allocate(self.bounds.graph.owners[stage][0])
+        wanted = [index for index in range(len(output_dtypes(stage.op)))
+                  if (stage, index) not in self.buffers]
+        if not wanted:
+            return []
         nest = self.bounds.nests[stage]
-        shape = tuple(
-            Const(dimension.extent, dimension.low.dtype) for dimension in nest.region
-        )
         scope = stage.scope or _default_scope(stage, nest)
+        if isinstance(stage.op, Scan):
+            shapes = [tuple(map(extent_of, state.shape)) for state in stage.op.states]
+        else:
+            whole = tuple(dimension.extent for dimension in nest.region)
+            shapes = [self._aligned(stage, whole)] * len(nest.bodies)
         return [
-            self._declare(stage, index, shape, scope)
-            for index in range(len(nest.bodies))
-            if (stage, index) not in self.buffers
+            self._declare(stage, index, _constant_shape(stage, shapes[index]), scope)
+            for index in wanted
         ]
+
+    def _aligned(self, stage: Stage, shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        """The shape of memory in which `storage_align` pads a stride: the dimensions inside the
+        aligned one become a single row."""
+        if stage.alignment is None:
+            return shape
+        position, factor, offset = stage.alignment
+        stride = product(shape[position + 1 :])
+        if not isinstance(stride, int):
+            return shape
+        self.rows[stage] = shape[position + 1 :]
+        return (*shape[: position + 1], stride + (offset - stride) % factor)
+
+    def place(self, stage: Stage, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where an element lies in the memory of a stage."""
+        row = self.rows.get(stage)
+        if row is None:
+            return indices
+        outer = len(indices) - len(row)
+        offset: Expr = indices[outer]
+        for index, extent in zip(indices[outer + 1 :], row[1:], strict=True):
+            offset = offset * extent + index
+        return (*indices[:outer], self.bounds.analyzer.simplify(offset))
 
     # --- statements -----------------------------------------------------------------------------
 
@@ -135,7 +207,7 @@ class _Lowering:
         """The stages at the root, one after the other."""
         return wrap(ir.seq(), [
             self.produce(stage) for stage in self.bounds.graph.stages
-            if stage.is_compute and stage.attach == "root"
+            if not stage.is_input and stage.attach == "root"
         ])
 
     def produce(self, stage: Stage) -> Layer:
@@ -160,7 +232,16 @@ class _Lowering:
         if not isinstance(expr, Read):
             return expr
         stage = self.bounds.graph.by_op[expr.tensor.op]
-        indices = expr.indices
+        buffer, indices = self.memory(stage, expr.tensor.index, expr.indices)
+        return Load(buffer, indices)
+
+    def memory(
+        self, stage: Stage, index: int, indices: tuple[Expr, ...]
+    ) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer of an output of a stage, and the place in it of an element."""
+        owner = self.bounds.graph.owners.get(stage)
+        if owner is not None:
+            return self.buffers[owner], indices
         if isinstance(stage.attach, At):
             simplify = self.bounds.analyzer.simplify
             region = self.bounds.nests[stage].region
@@ -168,22 +249,27 @@ class _Lowering:
                 simplify(index - ir.cast(dimension.low, index.dtype))
                 for index, dimension in zip(indices, region)
             )
-        return Load(self.buffers[stage, expr.tensor.index], indices)
+        return self.buffers[stage, index], self.place(stage, indices)
 
 
-def _output_dtype(stage: Stage, index: int) -> str:
-    op = stage.op
-    return op.bodies[index].dtype if isinstance(op, Compute) else op.dtype
+def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:
+    for extent in shape:
+        if not isinstance(extent, int):
+            raise LoweringError(
+                f"the memory of {stage.name} would have the symbolic extent "
+                f"{extent_text(extent)}; make it an argument of the function, inline it, or "
+                f"compute it inside a loop that reads a constant part of it"
+            )
+    dtype = next((axis.var.dtype for axis in stage.leaves), ir.INDEX)
+    return tuple(as_index(extent, dtype) for extent in shape)
 
 
 def _default_scope(stage: Stage, nest: Nest) -> str:
     if not isinstance(stage.attach, At):
         return "global"
-    elements = 1
-    for dimension in nest.region:
-        elements *= dimension.extent
+    elements = product(dimension.extent for dimension in nest.region)
     size_bytes = elements * sum(dtypes.size_bytes(body.dtype) for body in nest.bodies)
-    return "local" if size_bytes <= LOCAL_BYTES else "global"
+    return "local" if isinstance(size_bytes, int) and size_bytes <= LOCAL_BYTES else "global"
 
 
 Layer = Callable[[Stmt], Stmt]
@@ -206,14 +292,26 @@ class _NestWriter:
         self.nest = nest
         self.stage = nest.stage
         self.leaves = nest.stage.leaves
-        self.buffers = [lowering.buffers[nest.stage, index] for index in range(len(nest.bodies))]
-        self.indices = tuple(nest.values[axis] for axis in nest.op.axis)
+        self.buffers: list[Buffer] = []
+        self.indices: tuple[Expr, ...] = ()
+        if isinstance(nest.op, Compute):
+            self._find_memory(nest.op)
+
+    def _find_memory(self, op: Compute) -> None:
+        owner = self.lowering.bounds.graph.owners.get(self.stage)
+        if owner is not None:
+            self.buffers = [self.lowering.buffers[owner]]
+            self.indices = tuple(self.nest.points[axis.var] for axis in op.axis)
+            return
+        self.buffers = [self.lowering.buffers[self.stage, index] for index in range(len(op.bodies))]
+        indices = tuple(self.nest.values[axis] for axis in op.axis)
+        self.indices = self.lowering.place(self.stage, indices)
 
     def write(self) -> Stmt:
         """The whole nest, with the stages that are computed inside it."""
         variables = self.nest.variables
         guards = _place_guards(self.nest.guards, self.leaves, variables)
-        innermost = self._update if self.stage.is_reduction else self._store
+        innermost = self._update if self.stage.is_reduction else self._store  # nothing in a scan
         reduce = next((leaf for leaf in self.leaves if leaf.kind == "reduce"), None)
         with ExitStack() as facts:
             layers = self._unproven(guards.get(None, ()), facts)
@@ -230,9 +328,15 @@ class _NestWriter:
         """A loop; nothing for one that would run once, whose variable is a constant."""
         if not isinstance(variable, Var):
             return []
-        start, extent = Const(0, variable.dtype), Const(self.nest.extents[leaf], variable.dtype)
+        extent = as_index(self.nest.extents[leaf], variable.dtype)
         kind: LoopKind = self.stage.annotations.get(leaf, "serial")
-        return [lambda body: For(variable, start, extent, kind, body, self.nest.origin)]
+        steps = self.stage.auto_unroll(leaf)
+
+        def layer(body: Stmt) -> Stmt:
+            inner = auto_unroll(body, steps) if steps else body
+            return For(variable, _start(leaf, variable), extent, kind, inner, self.nest.origin)
+
+        return [layer]
 
     def _unproven(self, conditions: Iterable[Expr], facts: ExitStack) -> list[Layer]:
         """The guards that are needed; from here on they are facts."""
@@ -275,12 +379,17 @@ class _NestWriter:
                 layers += self._loop(leaf, fresh[leaf])
                 layers += self._unproven(guards.get(leaf, ()), facts)
         indices = tuple(walk.substitute(index, renamed) for index in self.indices)
-        first = self._reduces()[0]
-        identity = first.reducer.identity(tuple(source.dtype for source in first.sources))
+        values = [walk.substitute(value, renamed) for value in self._initial_values()]
         return wrap(ir.seq(*(
-            Store(buffer, indices, identity[body.index], self.nest.origin)
+            Store(buffer, indices, values[body.index], self.nest.origin)
             for buffer, body in zip(self.buffers, self._reduces())
         )), layers)
+
+    def _initial_values(self) -> Sequence[Expr]:
+        first = self._reduces()[0]
+        if first.init:
+            return [self.lowering.read(value) for value in first.init]
+        return first.reducer.identity(tuple(source.dtype for source in first.sources))
 
     def _is_initial(self, guard: Expr, depth: int) -> bool:
         """Whether a guard is on loops from `depth` inwards, none of them a reduction."""
@@ -325,6 +434,11 @@ class _NestWriter:
         for variable, value in zip(reversed(variables), reversed(values)):
             statement = Let(variable, value, statement, origin)
         return statement
+
+
+def _start(leaf: IterVar, variable: Expr) -> Expr:
+    """Where a loop starts: at zero, but for one over time."""
+    return leaf.start if leaf.kind == "scan" else Const(0, variable.dtype)
 
 
 def _place_guards(

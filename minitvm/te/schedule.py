@@ -21,7 +21,7 @@ from minitvm.errors import ScheduleError
 from minitvm.te.inline import expanded_size
 from minitvm.te.primitives import apply
 from minitvm.te.show import leaf_names, refuse, show_graph
-from minitvm.te.stage import Stage, StageGraph, static_extent
+from minitvm.te.stage import Stage, StageGraph
 from minitvm.te.steps import (
     Annotate,
     CacheRead,
@@ -57,9 +57,6 @@ class Schedule:
         self.outputs = outputs
         self.graph = StageGraph(outputs)
         self.steps: tuple[Step, ...] = ()
-        for stage in self.graph.stages:
-            for axis in stage.leaves:
-                static_extent(axis)
 
     def __getitem__(self, key: Tensor | Operation | str) -> StageHandle:
         """The stage of a tensor or operation, or the stage of that name."""
@@ -142,7 +139,7 @@ class StageHandle:
     @property
     def is_input(self) -> bool:
         """Whether this is a placeholder, which has nothing to schedule."""
-        return not self.stage.is_compute
+        return self.stage.is_input
 
     @property
     def op(self) -> Compute:

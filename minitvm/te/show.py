@@ -15,7 +15,9 @@ from typing import NoReturn
 from minitvm.errors import ScheduleError
 from minitvm.te.attach import attached_to
 from minitvm.te.bounds import Bounds, Nest, infer_bounds
+from minitvm.te.extent import extent_text
 from minitvm.te.stage import At, Stage, StageGraph
+from minitvm.te.tensor import Compute
 from minitvm.tir.ir import Reduce
 
 _INDENT = "    "
@@ -36,25 +38,27 @@ def show_graph(graph: StageGraph) -> str:
 
 def _stage_lines(bounds: Bounds, nest: Nest) -> list[str]:
     stage, lines, depth = nest.stage, [], 0
-    if isinstance(stage.attach, At):
-        shape = ", ".join(str(dimension.extent) for dimension in nest.region)
+    if isinstance(stage.attach, At) and stage not in bounds.graph.owners:
+        shape = ", ".join(extent_text(dimension.extent) for dimension in nest.region)
         lines.append(f"# {stage.name}: {stage.scope or 'memory'} ({shape})")
     for leaf in stage.leaves:
         kind = stage.annotations.get(leaf, "range")
-        lines.append(f"{_INDENT * depth}for {stage.labels[leaf]} in {kind}({nest.extents[leaf]}):")
+        extent = extent_text(nest.extents[leaf])
+        lines.append(f"{_INDENT * depth}for {stage.labels[leaf]} in {kind}({extent}):")
         depth += 1
         for producer in attached_to(bounds.graph, stage, leaf):
             inner = _stage_lines(bounds, bounds.nests[producer])
             lines += [_INDENT * depth + line for line in inner]
-    return [*lines, _INDENT * depth + _body_line(nest)]
+    return lines if stage.is_scan else [*lines, _INDENT * depth + _body_line(nest, nest.stage)]
 
 
-def _body_line(nest: Nest) -> str:
+def _body_line(nest: Nest, stage: Stage) -> str:
+    assert isinstance(nest.op, Compute)
     body = nest.op.bodies[0]
     verb = body.reducer.name if isinstance(body, Reduce) else "compute"
-    axes = ", ".join(nest.stage.labels[axis] for axis in nest.op.axis)
-    reads = ", ".join(tensor.name for tensor in nest.stage.reads)
-    return f"{nest.stage.name}[{axes}] = {verb}({reads})"
+    axes = ", ".join(stage.labels[axis] for axis in nest.op.axis)
+    reads = ", ".join(tensor.name for tensor in stage.reads)
+    return f"{stage.name}[{axes}] = {verb}({reads})"
 
 
 def refuse(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minitvm.te.extent import Extent
 from minitvm.tir import ir
 from minitvm.tir.ir import Binary, Call, Cast, Const, Expr, Select, Var
 from minitvm.tir.simplify import Analyzer
@@ -25,15 +26,18 @@ class Span:
     width: int
 
 
-def relax(expr: Expr, moving: Mapping[Var, int], analyzer: Analyzer) -> Span | None:
+def relax(expr: Expr, moving: Mapping[Var, Extent], analyzer: Analyzer) -> Span | None:
     """A span that holds `expr` while each variable v of `moving` runs over [0, moving[v])."""
     match expr:
         case Const():
             return Span(expr, 0)
         case Var():
-            if expr in moving:
-                return Span(Const(0, expr.dtype), max(moving[expr] - 1, 0))
-            return Span(expr, 0)
+            extent = moving.get(expr)
+            if extent is None:
+                return Span(expr, 0)
+            if not isinstance(extent, int):
+                return None
+            return Span(Const(0, expr.dtype), max(extent - 1, 0))
         case Binary(op, a, b):
             first, second = relax(a, moving, analyzer), relax(b, moving, analyzer)
             if first is None or second is None:
@@ -121,7 +125,9 @@ def unite(a: Span, b: Span, analyzer: Analyzer) -> Span | None:
     return Span(ir.minimum(a.low, b.low), width)
 
 
-def _constant_span(expr: Expr, moving: Mapping[Var, int], analyzer: Analyzer) -> Span | None:
+def _constant_span(
+    expr: Expr, moving: Mapping[Var, Extent], analyzer: Analyzer
+) -> Span | None:
     """The constant interval of an expression, where it has one."""
     bounds = constant_bounds(expr, analyzer)
     return None if bounds is None else Span(Const(bounds[0], expr.dtype), bounds[1] - bounds[0])

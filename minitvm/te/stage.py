@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, assert_never
 
 from minitvm.errors import ScheduleError
-from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
+from minitvm.te.extent import Extent, as_index, ceil_div, extent_of
+from minitvm.te.pragmas import AUTO_UNROLL
+from minitvm.te.tensor import Compute, IterVar, Operation, Placeholder, Scan, Tensor
 from minitvm.tir.ir import Const, LoopKind, Var
 
 
@@ -30,18 +32,22 @@ class SplitRelation:
     factor: int | None
     nparts: int | None
 
-    def extents(self, extent: int) -> tuple[int, int]:
+    def extents(self, extent: Extent) -> tuple[Extent, Extent]:
         """The extents of outer and inner for a parent of `extent`."""
         return split_extents(extent, self.factor, self.nparts)
 
 
-def split_extents(extent: int, factor: int | None, nparts: int | None) -> tuple[int, int]:
-    """The extents of the outer and the inner loop; never larger than needed."""
+def split_extents(
+    extent: Extent, factor: int | None, nparts: int | None
+) -> tuple[Extent, Extent]:
+    """The extents of the outer and the inner loop; constant ones never larger than needed."""
     if factor is not None:
-        inner = max(1, min(factor, extent))
-    else:
-        assert nparts is not None
-        inner = max(1, -(-extent // nparts))
+        inner = max(1, min(factor, extent)) if isinstance(extent, int) else factor
+        return ceil_div(extent, inner), inner
+    assert nparts is not None
+    if not isinstance(extent, int):
+        return nparts, ceil_div(extent, nparts)
+    inner = max(1, -(-extent // nparts))
     return -(-extent // inner), inner
 
 
@@ -87,6 +93,8 @@ class Stage:
     relations: list[Relation] = field(default_factory=list)
     annotations: dict[IterVar, LoopKind] = field(default_factory=dict)
     pragmas: list[tuple[IterVar, str, int | str | bool | None]] = field(default_factory=list)
+    bindings: dict[IterVar, str] = field(default_factory=dict)
+    alignment: tuple[int, int, int] | None = None  # dimension, factor, offset
     attach: Attach = "root"
     scope: str | None = None
     labels: dict[IterVar, str] = field(default_factory=dict)
@@ -103,7 +111,7 @@ class Stage:
     def set_op(self, op: Operation) -> None:
         """Starts afresh with the loops of `op`."""
         self.op = op
-        self.leaves = [*op.axis, *op.reduce_axis] if isinstance(op, Compute) else []
+        self.leaves = loops_of(op)
         self.labels, self.axes = {}, {}
         for axis in self.leaves:
             self.label(axis)
@@ -120,17 +128,22 @@ class Stage:
         self.axes[label] = axis
         return label
 
-    def derive(self, name: str, extent: int, like: IterVar) -> IterVar:
+    def derive(self, name: str, extent: Extent, like: IterVar) -> IterVar:
         """A new axis, of the kind and dtype of `like`, that runs over [0, extent)."""
         dtype = like.var.dtype
         name = unique_name(name, self.axes)
-        axis = IterVar(Var(name, dtype), Const(0, dtype), Const(extent, dtype), like.kind)
+        axis = IterVar(Var(name, dtype), Const(0, dtype), as_index(extent, dtype), like.kind)
         self.label(axis)
         return axis
 
     def position(self, axis: IterVar) -> int:
         """The depth of a leaf: 0 is the outermost loop."""
         return self.leaves.index(axis)
+
+    def auto_unroll(self, axis: IterVar) -> int:
+        """The most steps that may be unrolled inside a loop; 0 if nothing says so."""
+        steps = [value for at, name, value in self.pragmas if at is axis and name == AUTO_UNROLL]
+        return int(steps[-1]) if steps and steps[-1] is not None else 0
 
     def snapshot(self) -> Stage:
         """A copy that later changes to this stage leave alone."""
@@ -146,9 +159,14 @@ class Stage:
             setattr(self, slot, getattr(saved, slot))
 
     @property
-    def is_compute(self) -> bool:
-        """Whether there is anything to schedule: an input has no loops."""
-        return isinstance(self.op, Compute)
+    def is_input(self) -> bool:
+        """Whether there is nothing to schedule: an input, or a state of a scan, has no loops."""
+        return isinstance(self.op, Placeholder)
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether this is the loop over time of a recurrence."""
+        return isinstance(self.op, Scan)
 
     @property
     def is_reduction(self) -> bool:
@@ -156,15 +174,88 @@ class Stage:
         return isinstance(self.op, Compute) and bool(self.op.reduce_axis)
 
 
+def loops_of(op: Operation) -> list[IterVar]:
+    """The loops of an operation before any step."""
+    match op:
+        case Compute():
+            return [*op.axis, *op.reduce_axis]
+        case Scan():
+            return [op.scan_axis]
+        case Placeholder():
+            return []
+    assert_never(op)
+
+
 class StageGraph:
-    """The stages of some outputs, producers first."""
+    """The stages of some outputs, producers first.
+
+    `owners`: the initial values, the updates and the states of a scan have no memory of their own;
+    they are parts of an output of the scan, (stage, index).
+    """
 
     def __init__(self, outputs: tuple[Operation, ...]) -> None:
         self.stages: list[Stage] = []
         self.by_name: dict[str, Stage] = {}
         self.by_op: dict[Operation, Stage] = {}
+        self.owners: dict[Stage, tuple[Stage, int]] = {}
         for op in _topological(outputs):
             self.add(op, len(self.stages), is_output=op in outputs)
+        for stage in self.stages:
+            if isinstance(stage.op, Scan):
+                self._own(stage, stage.op)
+        for stage in self.stages:
+            self.place_in_scan(stage)
+
+    def _own(self, stage: Stage, scan: Scan) -> None:
+        for index in range(len(scan.states)):
+            for tensor in (scan.init[index], scan.update[index], scan.states[index]):
+                part = self.by_op.get(tensor.op)
+                if part is None:  # a state that nothing reads
+                    continue
+                if part in self.owners or part.is_output:
+                    raise ScheduleError(
+                        f"{part.name} is computed into the memory of {stage.name}, and can't be "
+                        f"an output or a part of another scan too; give the scan a copy of it"
+                    )
+                self.owners[part] = (stage, index)
+
+    def scan_around(self, stage: Stage) -> Stage | None:
+        """The scan in whose loop a stage must be computed, as it depends on a state of it."""
+        if not self.owners or stage.is_input:
+            return None
+        found = [self.owners[stage][0]] if stage in self.owners and self.is_update(stage) else []
+        seen = {stage}
+        stack = [] if stage.is_scan else self.producers(stage)
+        while stack:
+            producer = stack.pop()
+            if producer in seen:
+                continue
+            seen.add(producer)
+            if producer.is_input and producer in self.owners:
+                found.append(self.owners[producer][0])
+            if not producer.is_scan:
+                stack.extend(self.producers(producer))
+        if len(set(found)) > 1:
+            raise ScheduleError(
+                f"{stage.name} depends on the states of two scans, "
+                f"{' and '.join(sorted({scan.name for scan in found}))}; a scan inside of another "
+                f"is not supported"
+            )
+        return found[0] if found else None
+
+    def is_update(self, stage: Stage) -> bool:
+        """Whether the stage computes the next step of a state."""
+        if stage not in self.owners:
+            return False
+        scan, index = self.owners[stage]
+        assert isinstance(scan.op, Scan)
+        return self.by_op[scan.op.update[index].op] is stage
+
+    def place_in_scan(self, stage: Stage) -> None:
+        """Puts a stage into the loop over time that it depends on, if there is one."""
+        scan = self.scan_around(stage)
+        if scan is not None:
+            stage.attach = At(scan, scan.leaves[0])
 
     def add(self, op: Operation, position: int, is_output: bool = False) -> Stage:
         """A new stage for `op` at a place in the order."""
@@ -232,11 +323,6 @@ def _topological(outputs: tuple[Operation, ...]) -> list[Operation]:
     return list(done)
 
 
-def static_extent(axis: IterVar) -> int:
-    """The extent as an integer; a symbolic one can't be scheduled yet."""
-    if not isinstance(axis.extent, Const):
-        raise ScheduleError(
-            f"axis {axis.name} has the symbolic extent {axis.extent!r}; schedules need constant "
-            f"extents: give the sizes as integers"
-        )
-    return int(axis.extent.value)
+def axis_extent(axis: IterVar) -> Extent:
+    """The extent of an axis where its stage is computed whole."""
+    return extent_of(axis.extent)

@@ -9,7 +9,8 @@
     Operation = Placeholder(name, shape, dtype)
               | Compute(name, axis: IterVar*, reduce_axis: IterVar*, bodies: Expr*, tag, attrs,
                         origin)
-    IterVar = var, start, extent, kind: spatial | reduce
+              | Scan(name, scan_axis, init: Tensor*, update: Tensor*, states: Tensor*, origin)
+    IterVar = var, start, extent, kind: spatial | reduce | scan | thread
 
 Expressions are tir's, with `Read` for elements of tensors and `Reduce` as the root of a body.
 Names, argument order and meaning are those of TVM's `te`.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from minitvm import dtypes
 from minitvm.origin import NOWHERE, Origin, here
@@ -135,7 +136,40 @@ class Compute:
         return tuple(found.values())
 
 
-Operation = Placeholder | Compute
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """A recurrence along dimension 0: the first steps are `init`; then, for each step t of
+    `scan_axis`, `update` gives step t from earlier ones, which it reads as `states`.
+
+    One output tensor a state.
+    """
+
+    name: str
+    scan_axis: IterVar
+    init: tuple[Tensor, ...]
+    update: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    origin: Origin = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What it reads: initial values and updates."""
+        return tuple(dict.fromkeys((*self.init, *self.update)))
+
+
+Operation = Placeholder | Compute | Scan
+
+
+def output_dtypes(op: Operation) -> tuple[str, ...]:
+    """The dtype of each output."""
+    match op:
+        case Placeholder():
+            return (op.dtype,)
+        case Compute():
+            return tuple(body.dtype for body in op.bodies)
+        case Scan():
+            return tuple(state.dtype for state in op.states)
+    assert_never(op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +184,7 @@ class Tensor:
     @property
     def name(self) -> str:
         """The name of the operation, with the index where it has several outputs."""
-        single = isinstance(self.op, Placeholder) or len(self.op.bodies) == 1
+        single = len(output_dtypes(self.op)) == 1
         return self.op.name if single else f"{self.op.name}_{self.index}"
 
     @property
@@ -193,6 +227,27 @@ def placeholder(
     dtypes.split(dtype)
     extents = tuple(as_expr(extent) for extent in shape)
     return Tensor(Placeholder(name, extents, dtype), 0, extents, dtype)
+
+
+def var(name: str = "n", dtype: str = ir.INDEX) -> Var:
+    """A scalar that is known when the code runs: a size in shapes, or a number in bodies. It
+    becomes a parameter of the lowered function."""
+    return Var(name, dtype)
+
+
+def size_var(name: str = "size", dtype: str = ir.INDEX) -> Var:
+    """A `var` for a size: one that stands in a shape is never negative."""
+    return Var(name, dtype)
+
+
+def thread_axis(
+    dom: tuple[ExprLike, ExprLike] | str | None = None, tag: str = "", name: str = ""
+) -> IterVar:
+    """An axis of GPU threads, such as `te.thread_axis("blockIdx.x")`, for `bind`."""
+    if isinstance(dom, str):
+        dom, tag = None, dom
+    low, high = (as_expr(end) for end in dom or (0, 0))
+    return IterVar(Var(name or tag, low.dtype), low, high - low, "thread")
 
 
 def reduce_axis(domain: tuple[ExprLike, ExprLike], name: str = "r") -> IterVar:
@@ -272,19 +327,44 @@ def comm_reducer(
 
 
 def _reduction(reducer: Reducer) -> Callable[..., Any]:
-    def reduce(expr: Any, axis: IterVar | Sequence[IterVar], where: Expr | None = None) -> Any:
+    def reduce(
+        expr: Any, axis: IterVar | Sequence[IterVar], where: Expr | None = None, init: Any = None
+    ) -> Any:
         axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
         if not axes or any(item.kind != "reduce" for item in axes):
             raise TypeError(f"{reducer.name} reduces over axes made by te.reduce_axis, not {axes}")
         sources = tuple(as_expr(item) for item in (expr if isinstance(expr, tuple) else (expr,)))
+        start = _initial_values(reducer.name, sources, axes, init)
         results = tuple(
-            Reduce(reducer, sources, axes, index, where) for index in range(len(sources))
+            Reduce(reducer, sources, axes, index, where, start) for index in range(len(sources))
         )
         return results if isinstance(expr, tuple) else results[0]
 
     reduce.__name__ = reducer.name
-    reduce.__doc__ = f"The {reducer.name} of `expr` over reduction axes, where `where` holds."
+    reduce.__doc__ = (
+        f"The {reducer.name} of `expr` over reduction axes, where `where` holds, from `init` on."
+    )
     return reduce
+
+
+def _initial_values(
+    name: str, sources: tuple[Expr, ...], axes: tuple[IterVar, ...], init: Any
+) -> tuple[Expr, ...]:
+    if init is None:
+        return ()
+    given = init if isinstance(init, tuple) else (init,)
+    if len(given) != len(sources):
+        raise TypeError(f"{name} takes {len(sources)} initial values, not {len(given)}")
+    values = tuple(
+        as_expr(value, source.dtype) for value, source in zip(given, sources, strict=True)
+    )
+    variables = {axis.var for axis in axes}
+    for value, source in zip(values, sources, strict=True):
+        if value.dtype != source.dtype:
+            raise TypeError(f"an initial value of {name} is {value.dtype}, not {source.dtype}")
+        if not variables.isdisjoint(node for node in walk.walk(value) if isinstance(node, Var)):
+            raise TypeError(f"an initial value of {name} can't depend on the axes reduced over")
+    return values
 
 
 def min_value(dtype: str) -> Expr:

@@ -182,14 +182,6 @@ def test_unknown_stage_names_the_stages():
         example.s["Z"]
 
 
-def test_symbolic_extent_is_refused():
-    n = ir.Var("n")
-    A = te.placeholder((n,), name="A")
-    B = te.compute((n,), lambda i: A[i] + 1.0, name="B")
-    with pytest.raises(ScheduleError, match="symbolic extent"):
-        te.create_schedule(B)
-
-
 @pytest.mark.parametrize(("pick", "message"), [
     (lambda e: [e.A, e.E], "lack the input B"),
     (lambda e: [e.A, e.B], "lack the output E"),

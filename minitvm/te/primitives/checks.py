@@ -16,10 +16,10 @@ def find_stage(graph: StageGraph, name: str, action: str) -> Stage:
     stage = graph.by_name.get(name)
     if stage is None:
         refuse(graph, name, action, "there is no such stage",
-               [other.name for other in graph.stages if other.is_compute])
-    if not stage.is_compute:
+               [other.name for other in graph.stages if not other.is_input])
+    if stage.is_input:
         refuse(graph, stage, action, f"{name} is an input, which has no loops",
-               [other.name for other in graph.stages if other.is_compute])
+               [other.name for other in graph.stages if not other.is_input])
     return stage
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
-
+from minitvm.te.extent import product
 from minitvm.te.primitives.checks import check_plain, find_leaf, find_stage
 from minitvm.te.show import leaf_names, refuse
-from minitvm.te.stage import At, FuseRelation, StageGraph, static_extent
+from minitvm.te.stage import At, FuseRelation, StageGraph, axis_extent
 from minitvm.te.steps import Fuse
 from minitvm.te.tensor import IterVar
 
@@ -43,7 +42,7 @@ def apply_fuse(graph: StageGraph, step: Fuse) -> IterVar:
     if len({part.var.dtype for part in parts}) > 1:
         refuse(graph, stage, action, "the axes have different dtypes", leaf_names(stage))
     name = ".".join(stage.labels[part] for part in parts) + ".fused"
-    fused = stage.derive(name, prod(static_extent(part) for part in parts), parts[0])
+    fused = stage.derive(name, product(axis_extent(part) for part in parts), parts[0])
     stage.relations.append(FuseRelation(tuple(parts), fused))
     stage.leaves[position : position + len(parts)] = [fused]
     for other in graph.stages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minitvm.te.primitives.checks import check_plain, find_leaf, find_stage
 from minitvm.te.show import refuse
-from minitvm.te.stage import At, SplitRelation, StageGraph, split_extents, static_extent
+from minitvm.te.stage import At, SplitRelation, StageGraph, axis_extent, split_extents
 from minitvm.te.steps import Split
 from minitvm.te.tensor import IterVar
 
@@ -35,7 +35,7 @@ def apply_split(graph: StageGraph, step: Split) -> tuple[IterVar, IterVar]:
     size = step.factor if step.factor is not None else step.nparts
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         refuse(graph, stage, action, f"{size!r} is not a positive integer", ["1, 2, 3, ..."])
-    extent, label = static_extent(parent), stage.labels[parent]
+    extent, label = axis_extent(parent), stage.labels[parent]
     outer_extent, inner_extent = split_extents(extent, step.factor, step.nparts)
     outer = stage.derive(f"{label}.outer", outer_extent, parent)
     inner = stage.derive(f"{label}.inner", inner_extent, parent)
