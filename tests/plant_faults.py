@@ -116,7 +116,8 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> Outcome:
         return Outcome(False, "", seconds)
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     by = failed[0].split(" ", 1)[1].split(" - ")[0] if failed else done.stderr.strip()[-200:]
-    return Outcome(done.returncode == SOME_TESTS_FAILED and bool(failed), by or "pytest", seconds)
+    ran = done.returncode == SOME_TESTS_FAILED and "::" in by
+    return Outcome(ran, by or f"pytest ended with {done.returncode}", seconds)
 
 
 def report(results: list[tuple[Fault, Outcome]]) -> int:
@@ -124,8 +125,8 @@ def report(results: list[tuple[Fault, Outcome]]) -> int:
     survivors = [fault for fault, outcome in results if not outcome.caught]
     print(f"\n{len(results) - len(survivors)} of {len(results)} faults caught\n")
     for fault, outcome in results:
-        verdict = outcome.by if outcome.caught else f"SURVIVED {', '.join(fault.tests)} {outcome.by}"
-        print(f"{fault.name}\n    {fault.file}\n    {verdict}")
+        verdict = "caught by" if outcome.caught else f"SURVIVED {', '.join(fault.tests)}"
+        print(f"{fault.name}\n    {fault.file}\n    {verdict} {outcome.by}")
     return 1 if survivors else 0
 
 
