@@ -167,6 +167,14 @@ def provenance(program: Program) -> str:
     return "sha256:" + digest.hexdigest()
 
 
+def _baseline(target: Target) -> Target:
+    """What every processor of the target's kind runs: the functions that ask whether this one has
+    more must not use more themselves."""
+    if target.isa not in ("x86_64", "aarch64"):
+        return target
+    return Target(f"llvm -mtriple={target.triple} -mcpu=generic")
+
+
 def program_objects(program: Program) -> list[bytes]:
     """The object files of everything but the weights: kernels, main, the C interface."""
     _check_invokes(program)
@@ -177,5 +185,5 @@ def program_objects(program: Program) -> list[bytes]:
                                        program.outputs, program.workspace_bytes, target,
                                        program.status_offset)
     # Not optimised: the function behind the CPU check is machine code that LLVM can't see into.
-    functions = emit_object(text, target, optimize=False)
+    functions = emit_object(text, _baseline(target), optimize=False)
     return [*(kernel.object for kernel in program.kernels), main, functions]
