@@ -27,6 +27,7 @@ PASS_NAMES: dict[str, int] = {}
 CONFIG_KEYS: dict[str, str] = {
     "relay.fuse_max_depth": "the most operators one fused kernel may hold (default 64)",
     "relay.recursion_limit": "how deeply compiled functions may call each other (default 1000)",
+    "relay.fusion_rules": "patterns or FusionRules: each match is one kernel (default none)",
     "tir.disable_vectorize": "lower vectorized loops as serial ones (default False)",
     "cache.directory": "where compiled kernels are kept; None turns the cache off",
 }

@@ -14,13 +14,14 @@ its groups become module-level functions with the attribute `primitive`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from minitvm.errors import OptionError
 from minitvm.origin import Origin, merge_all
 from minitvm.relay.build import BlockBuilder, rebuild_function
-from minitvm.relay.infer import atom_type
+from minitvm.relay.extract import extract, kernel_name
 from minitvm.relay.ir import (
     Atom,
     Binding,
@@ -40,9 +41,10 @@ from minitvm.relay.ir import (
     use_counts,
 )
 from minitvm.relay.op import Op, Pattern
-from minitvm.relay.ops.transform import ShapeChange
 from minitvm.relay.passes.dead_code_elimination import without_dead_code
 from minitvm.relay.passes.partition import Node, Partition
+from minitvm.relay.pattern.matching import Graph
+from minitvm.relay.pattern.rules import FusionRule, as_rules, rule_groups
 from minitvm.relay.structural_hash import structural_hash
 from minitvm.remarks import remark
 from minitvm.transform import PassContext, make_pass
@@ -53,14 +55,14 @@ DEFAULT_MAX_DEPTH = 64
 LAYOUT_CHANGES = frozenset({"layout_transform"})
 """Operators that only level 4 fuses with others."""
 
-NAMED_OPERATORS = 6
-"""How many operators the name of a kernel spells out."""
-
 
 @make_pass("FuseOps")
 def fuse_ops(module: Module) -> Module:
     """Makes kernels of the operators of a module. The optimisation level says how: 0 one operator
     each, 1 phase 0, 2 phases 0 and 1, 3 all phases of `partition`, 4 also across layout changes.
+
+    The option `relay.fusion_rules` takes patterns (`relay.pattern`): what they match becomes one
+    kernel each, before the phases look at the rest.
 
     Before:
 
@@ -85,10 +87,16 @@ def fuse_ops(module: Module) -> Module:
     limit = context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH)
     if not isinstance(limit, int) or limit < 1:
         raise OptionError(f"relay.fuse_max_depth is {limit!r}; it takes a positive integer")
-    return fuse(module, context.opt_level, limit)
+    rules = as_rules(context.config.get("relay.fusion_rules", ()))
+    return fuse(module, context.opt_level, limit, rules)
 
 
-def fuse(module: Module, level: int, max_depth: int = DEFAULT_MAX_DEPTH) -> Module:
+def fuse(
+    module: Module,
+    level: int,
+    max_depth: int = DEFAULT_MAX_DEPTH,
+    rules: Sequence[FusionRule] = (),
+) -> Module:
     """`fuse_ops` at a level of its own, with at most `max_depth` operators in a kernel."""
     kernels = _Kernels(taken=set(module.functions))
     for name, function in module.functions.items():
@@ -96,7 +104,8 @@ def fuse(module: Module, level: int, max_depth: int = DEFAULT_MAX_DEPTH) -> Modu
             direct = rebuild_function(function, _forward)
             if direct is not function:  # tuples that nothing reads any longer keep values alive
                 direct = without_dead_code(direct)
-            body = _Fuser(kernels, level, max_depth).fuse_block(direct.body)
+            graph = Graph(direct.body) if rules else None
+            body = _Fuser(kernels, level, max_depth, rules, graph).fuse_block(direct.body)
             if body is not function.body:
                 module = module.with_function(name, direct.with_body(body))
     made = kernels.finished()
@@ -184,9 +193,13 @@ class _Fuser:
     kernels: _Kernels
     level: int
     limit: int
+    rules: Sequence[FusionRule] = ()
+    graph: Graph | None = None
 
     def fuse_block(self, block: Block) -> Block:
         """The block, with each group of operations replaced by a call at its last member."""
+        if self.graph is not None:
+            block = self._by_rules(block, self.graph)
         operations, nodes = dataflow(block, self.level)
         partition = Partition(nodes, self.level, self.limit)
         self._remark(partition, operations)
@@ -212,6 +225,22 @@ class _Fuser:
                 calls.update((binding.var, None) for binding in group)
                 calls[group[-1].var] = self.kernels.call(group)
         return calls
+
+    def _by_rules(self, block: Block, graph: Graph) -> Block:
+        """The block, with what the rules match replaced by calls of kernels."""
+        calls: dict[Var, Binding | None] = {}
+        for rule, group in rule_groups(self.rules, block, graph):
+            if len(group) > self.limit:
+                reason = (
+                    f"the rule {rule.name} matches {len(group)} operators; a kernel holds "
+                    f"{self.limit} (relay.fuse_max_depth)"
+                )
+                remark("FuseOps", reason, group[-1].origin)
+                continue
+            calls.update((binding.var, None) for binding in group)
+            calls[group[-1].var] = self.kernels.call(group, {"Composite": rule.name})
+        kept = (calls.get(binding.var, binding) for binding in block.bindings)
+        return Block(tuple(b for b in kept if b is not None), block.result) if calls else block
 
     def _nested(self, binding: Binding) -> Binding:
         match binding.value:
@@ -279,9 +308,9 @@ class _Kernels:
     taken: set[str]
     by_hash: dict[str, _Kernel] = field(default_factory=dict)
 
-    def call(self, group: list[Binding]) -> Binding:
+    def call(self, group: list[Binding], attrs: Mapping[str, Any] | None = None) -> Binding:
         """A call of the kernel that computes a group; made unless an equal one exists."""
-        function, arguments = extract(group)
+        function, arguments = extract(group, attrs)
         key = structural_hash(function)
         kernel = self.by_hash.get(key)
         if kernel is None:
@@ -305,58 +334,3 @@ class _Kernels:
             name = f"{base}_{count}"
         self.taken.add(name)
         return name
-
-
-def kernel_name(group: list[Binding]) -> str:
-    """`fused_` and the operators: `fused_nn_conv2d_add_clip`; the first ones of a long group."""
-    names = [
-        binding.value.callee.name.replace(".", "_")
-        for binding in group
-        if isinstance(binding.value, Call) and isinstance(binding.value.callee, Op)
-    ]
-    shown = names[:NAMED_OPERATORS]
-    more = len(names) - len(shown)
-    return "_".join(["fused", *shown, *([f"and_{more}_more"] if more else [])])
-
-
-def extract(group: list[Binding]) -> tuple[Function, tuple[Atom, ...]]:
-    """A group as a primitive function, and the arguments that make a call of it equal the group."""
-    params: dict[Atom, Var] = {}
-    inner: dict[Var, Var] = {}
-    bindings: list[Binding] = []
-
-    def inside(atom: Atom) -> Atom:
-        if isinstance(atom, Var) and atom in inner:
-            return inner[atom]
-        if isinstance(atom, Constant) and atom.data.size == 1:
-            return atom
-        return params.setdefault(atom, Var(f"p{len(params)}", atom_type(atom)))
-
-    for binding in group:
-        var = Var(f"v{len(bindings)}", binding.var.type)
-        bindings.append(Binding(var, _with_inner_atoms(binding.value, inside), binding.origin))
-        inner[binding.var] = var
-    result = bindings[-1].var
-    attrs = {"primitive": True, **({"reshape_only": True} if _is_view(group) else {})}
-    function = Function(tuple(params.values()), Block(tuple(bindings), result), result.type, attrs)
-    return function, tuple(params)
-
-
-def _with_inner_atoms(value: Value, inside: Callable[[Atom], Atom]) -> Value:
-    match value:
-        case Call(callee, arguments):
-            return Call(callee, tuple(map(inside, arguments)))
-        case TupleGetItem(source, index):
-            return TupleGetItem(inside(source), index)
-        case _:
-            raise TypeError(f"not an operation: {value!r}")
-
-
-def _is_view(group: list[Binding]) -> bool:
-    """Whether a group gives one variable other shapes and does nothing else."""
-    calls = [binding.value for binding in group if isinstance(binding.value, Call)]
-    return (
-        len(calls) == len(group)
-        and isinstance(calls[0].arguments[0], Var)
-        and all(isinstance(call.callee, ShapeChange) for call in calls)
-    )
