@@ -29,9 +29,11 @@ from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel,
 from minitvm.errors import OptionError
 from minitvm.instruments import DumpIR, PassTimer, dump_file
 from minitvm.origin import Origin
-from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, TupleType
-from minitvm.relay.lower import canonical, check_sizes, line_origins, lower_function, lower_main
-from minitvm.relay.memory import MemoryPlan, plan_memory
+from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, walk_bindings
+from minitvm.relay.lower import canonical, check_sizes, line_origins, lower_function
+from minitvm.relay.lower_program import RECURSION_LIMIT, lower_program
+from minitvm.relay.memory import MemoryPlan, plan_functions
+from minitvm.relay.memory_plan import is_view, output_tensors
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.passes import (
     alter_op_layout,
@@ -42,7 +44,10 @@ from minitvm.relay.passes import (
     fold_scale_axis,
     fuse_ops,
     infer_type,
+    inline,
+    lambda_lift,
     legalize,
+    remove_unused_functions,
     simplify_expr,
     simplify_inference,
 )
@@ -69,6 +74,9 @@ def relay_passes(target: Target) -> Sequential[Module]:
     return Sequential(
         [
             infer_type,
+            lambda_lift,  # first: what follows knows functions only as callees
+            inline,
+            remove_unused_functions,
             legalize,  # composite operators become simple ones
             canonicalize_ops,
             fold_constant,  # so that statistics are constants
@@ -266,33 +274,50 @@ class _Build:
         for function in self.module.functions.values():
             check_sizes(function)
         with self.timer.measure("plan memory"):
-            plan = plan_memory(self.module)
-        called = {
-            binding.value.callee.name
-            for binding in self.module.main.body.bindings
-            if isinstance(binding.value, Call)
-            and isinstance(binding.value.callee, GlobalVar)
-            and binding.var not in plan.views
-        }
+            plans = plan_functions(self.module)
+        called = self._kernels_called(plans)
         functions = {key: f for key, f in self.module.functions.items() if key in called}
         kernels: dict[str, Kernel] = {}
         for index, (key, function) in enumerate(functions.items()):
             self.progress("compiling kernels", index, len(functions))
             kernels[key] = self._kernel(key, function)
         self.progress("compiling kernels", len(functions), len(functions))
-        main = lower_main(self.module, plan, {key: kernel.name for key, kernel in kernels.items()})
-        copies = [self._to_object(lower_tir(func), {}) for func in main.copy_kernels]
+        context = PassContext.current()
+        lowered = lower_program(
+            self.module, plans, {key: kernel.name for key, kernel in kernels.items()},
+            context.config.get("relay.recursion_limit", RECURSION_LIMIT))
+        copies = [self._to_object(lower_tir(func), {}) for func in lowered.copy_kernels]
+        metadata: dict[str, Any] = {"opt_level": context.opt_level}
+        if lowered.status_offset is not None:
+            metadata["recursion_limit"] = lowered.recursion_limit
         program = make_program(
-            name, main.func, [*kernels.values(), *copies], main.weights,
-            _inputs(self.module.main), _outputs(self.module.main), self.target,
-            {"opt_level": PassContext.current().opt_level},
+            name, lowered.main, [*kernels.values(), *copies], lowered.weights,
+            _inputs(self.module.main), _outputs(self.module.main), self.target, metadata,
+            functions=lowered.functions, recursion_limit=lowered.recursion_limit,
+            status_offset=lowered.status_offset,
         )
         if self.dump is not None:
-            with dump_file(self.dump / "main.tir") as path:
-                path.write_text(print_func(program.main), encoding="utf-8")
+            self._dump_program(program)
         return CompiledModule(
-            program, self.module, plan, self.timer, tuple(remarks), self.cache_hits
+            program, self.module, plans["main"], self.timer, tuple(remarks), self.cache_hits
         )
+
+    def _kernels_called(self, plans: Mapping[str, MemoryPlan]) -> set[str]:
+        return {
+            binding.value.callee.name
+            for name in plans
+            for binding in walk_bindings(self.module.functions[name].body)
+            if isinstance(binding.value, Call) and isinstance(binding.value.callee, GlobalVar)
+            and binding.value.callee.name not in plans and not is_view(binding.value, self.module)
+        }
+
+    def _dump_program(self, program: Program) -> None:
+        assert self.dump is not None
+        with dump_file(self.dump / "main.tir") as path:
+            path.write_text(print_func(program.main), encoding="utf-8")
+        for function in program.functions:
+            with dump_file(self.dump / "functions" / f"{function.name}.tir") as path:
+                path.write_text(print_func(function), encoding="utf-8")
 
     def _kernel(self, name: str, function: Function) -> Kernel:
         """One primitive function as object code, from the cache where it is known."""
@@ -336,10 +361,8 @@ def _inputs(main: Function) -> tuple[TensorInfo, ...]:
 
 
 def _outputs(main: Function) -> tuple[TensorInfo, ...]:
-    result = main.result_type
-    types = result.fields if isinstance(result, TupleType) else (result,)
-    names = main.attrs.get("output_names") or [f"output{index}" for index in range(len(types))]
-    return tuple(_info(name, kind) for name, kind in zip(names, types, strict=True))
+    names = main.attrs.get("output_names")
+    return tuple(_info(name, kind) for name, kind in output_tensors(main.result_type, names))
 
 
 def _info(name: str, kind: Any) -> TensorInfo:

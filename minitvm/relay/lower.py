@@ -1,22 +1,18 @@
-"""Fused relay -> tir: primitive functions through te, and `main` to a sequence of kernel calls.
+"""Primitive functions of relay -> te -> tir.
 
 A primitive function becomes te tensors by its operators' `compute`, a schedule by the recipe of its
 anchor (the operator of the highest pattern) or by a log of steps, and nested tir by `te.lower`.
 Before that it is made canonical (parameters `p0, p1, ...`, bindings `t0, t1, ...`, each its own
 origin), so that equal functions give identical kernels whatever model they stand in; `t` names lead
 back to the bindings, and those to the nodes of each model.
-
-`main` becomes tir over one flat buffer for each input and output, `weights` and `workspace`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from minitvm import te
 from minitvm.errors import LoweringError
@@ -28,8 +24,6 @@ from minitvm.relay.ir import (
     Call,
     Constant,
     Function,
-    GlobalVar,
-    Module,
     TensorType,
     Tuple,
     TupleGetItem,
@@ -40,11 +34,10 @@ from minitvm.relay.ir import (
     tensor_type,
     walk_bindings,
 )
-from minitvm.relay.memory import MemoryPlan
 from minitvm.relay.op import Op, Pattern
 from minitvm.target import Target
 from minitvm.te.recipes import schedule_outputs
-from minitvm.tir import ir, walk
+from minitvm.tir import ir
 
 ALIGNMENT = 64
 """Of each constant in the weights, in bytes."""
@@ -189,126 +182,3 @@ def lower_function(name: str, function: Function, target: Target,
     graph = to_te(function)
     schedule = schedule_function(graph, target, steps)
     return te.lower(schedule, [*graph.inputs, *graph.outputs], name=name)
-
-
-# --- main ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredMain:
-    """`main` in tir, the constants it addresses, and the kernels that copy inputs to outputs."""
-
-    func: ir.PrimFunc
-    weights: np.ndarray
-    copy_kernels: tuple[ir.PrimFunc, ...]
-
-
-def lower_main(module: Module, plan: MemoryPlan, symbols: Mapping[str, str]) -> LoweredMain:
-    """`main` as kernel calls with constant addresses; `symbols` are the names that kernels have."""
-    places = _Places(module.main, plan)
-    body: list[ir.Stmt] = []
-    for binding in module.main.body.bindings:
-        match binding.value:
-            case Call(GlobalVar(callee), arguments) if binding.var not in plan.views:
-                results = plan.fields.get(binding.var, (binding.var,))
-                addresses = tuple(places.address(atom) for atom in (*arguments, *results))
-                body.append(ir.Invoke(symbols[callee], addresses, binding.origin))
-            case Call(Op(name=name)):
-                raise LoweringError(
-                    f"{binding.var.name} in main ({binding.origin}) calls the operator {name}, "
-                    f"which is in no kernel; the pass FuseOps puts every operator into one, and "
-                    f"can't be disabled"
-                )
-    copies: dict[str, ir.PrimFunc] = {}
-    for atom, index in plan.copies:
-        kernel = copy_kernel(tensor_type(atom).size_bytes())
-        copies[kernel.name] = kernel
-        addresses = (places.address(atom), places.output(index))
-        body.append(ir.Invoke(kernel.name, addresses, places.origin(atom)))
-    func = ir.PrimFunc("main", places.params(), places.with_weights(ir.seq(*body)))
-    return LoweredMain(func, places.weights(), tuple(copies.values()))
-
-
-def copy_kernel(size: int) -> ir.PrimFunc:
-    """A kernel that copies `size` bytes."""
-    source, result = (ir.buffer(name, (size,), "uint8") for name in ("source", "result"))
-    i = ir.Var("i")
-    here = origin("copy")
-    store = ir.Store(result, (i,), ir.Load(source, (i,)), here)
-    loop = ir.For(i, ir.Const(0), ir.Const(size), "serial", store, here)
-    return ir.PrimFunc(f"copy_{size}_bytes", (source, result), loop)
-
-
-class _Places:
-    """Where the atoms of `main` lie: in inputs, outputs, the weights or the arena."""
-
-    def __init__(self, main: Function, plan: MemoryPlan) -> None:
-        self._main, self._plan = main, plan
-        self._inputs = {param: _flat(param.name, param.type) for param in main.params}
-        result = main.result_type
-        types = result.fields if isinstance(result, TupleType) else (result,)
-        names = main.attrs.get("output_names") or [f"output{i}" for i in range(len(types))]
-        self._outputs = [_flat(name, kind) for name, kind in zip(names, types, strict=True)]
-        self._weights = ir.buffer("weights", (1,), "uint8")
-        self._workspace = ir.buffer("workspace", (max(plan.workspace_bytes, 1),), "uint8")
-        self._constants: dict[str, int] = {}
-        self._parts: list[np.ndarray] = []
-        self._size = 0
-
-    def params(self) -> tuple[ir.Buffer, ...]:
-        """The parameters of `main`."""
-        weights = replace(self._weights, shape=(ir.Const(max(self._size, 1)),))
-        self._sized = weights
-        return (*self._inputs.values(), *self._outputs, weights, self._workspace)
-
-    def with_weights(self, body: ir.Stmt) -> ir.Stmt:
-        """The body with the weights at their final size, which is known once all are placed."""
-
-        def swap(expr: ir.Expr) -> ir.Expr:
-            if isinstance(expr, ir.Address) and expr.buffer is self._weights:
-                return ir.Address(self._sized, expr.offset)
-            return expr
-
-        return walk.rewrite_statement(body, expr_rule=swap)
-
-    def weights(self) -> np.ndarray:
-        """The constants placed so far, as bytes."""
-        return np.concatenate(self._parts) if self._parts else np.zeros(0, np.uint8)
-
-    def origin(self, atom: Atom) -> Origin:
-        """Where an atom that is copied to an output comes from."""
-        return atom.origin if isinstance(atom, Constant) and atom.origin else origin(str(atom))
-
-    def output(self, index: int) -> ir.Address:
-        """The address of an output."""
-        return ir.Address(self._outputs[index], ir.Const(0))
-
-    def address(self, atom: Atom) -> ir.Address:
-        """The address of a tensor."""
-        root = self._plan.views.get(atom, atom) if isinstance(atom, Var) else atom
-        match root:
-            case Constant():
-                return ir.Address(self._weights, ir.Const(self._place(root)))
-            case Var() if root in self._inputs:
-                return ir.Address(self._inputs[root], ir.Const(0))
-            case Var() if root in self._plan.outputs:
-                return self.output(self._plan.outputs[root])
-            case Var() if root in self._plan.offsets:
-                return ir.Address(self._workspace, ir.Const(self._plan.offsets[root]))
-        raise LoweringError(f"{root} has no place in memory")
-
-    def _place(self, constant: Constant) -> int:
-        digest = constant.digest()
-        if digest not in self._constants:
-            self._constants[digest] = self._size
-            data = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
-            self._parts += [data, np.zeros(-data.size % ALIGNMENT, np.uint8)]
-            self._size += data.size + self._parts[-1].size
-        return self._constants[digest]
-
-
-def _flat(name: str, declared: Type) -> ir.Buffer:
-    """A flat buffer for a model's input or output."""
-    if not isinstance(declared, TensorType):
-        raise LoweringError(f"{name} must be a tensor, not {declared}")
-    return ir.buffer(name, (declared.elements(),), declared.dtype)

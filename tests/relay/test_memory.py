@@ -169,14 +169,39 @@ def test_empty_tensors_take_no_room():
     assert plan.workspace_bytes == 0
 
 
-def test_branches_and_symbolic_shapes_are_refused():
+def test_both_branches_write_to_the_same_place():
+    p = Program()
+    condition = Var("c", TensorType((), "bool"))
+    blocks = []
+    for name in ("abs", "negative"):
+        inner = BlockBuilder(parent=p.builder)
+        blocks.append(inner.finish(inner.emit(lookup(name)(), p.params[0], origin=origin(name))))
+    y = p.bind(If(condition, *blocks))
+    p.params = (*p.params, condition)
+    module = p.fused(p.emit("exp", y))
+    plan = planned(module)
+    assert plan.branch_copies[y] == ((), ())
+    assert {plan.root(block.result) for block in blocks} == {y}
+
+
+def test_a_branch_that_computes_nothing_copies():
     p = Program()
     condition = Var("c", TensorType((), "bool"))
     blocks = [BlockBuilder(parent=p.builder).finish(p.params[0]) for _ in range(2)]
     y = p.bind(If(condition, *blocks))
     p.params = (*p.params, condition)
-    with pytest.raises(LoweringError, match=r'main \("n0"\) is a If.*branches'):
-        plan_memory(p.fused(y))
+    plan = planned(p.fused(y))
+    assert plan.branch_copies[y] == (((p.params[0], y),), ((p.params[0], y),))
+    assert plan.outputs == {y: 0} and plan.workspace_bytes == 0
+
+
+def test_functions_inside_are_refused():
+    p = Program()
+    inner = Function((), BlockBuilder().finish(Constant(np.zeros(1, "float32"))),
+                     TensorType((1,), "float32"))
+    p.bind(inner)
+    with pytest.raises(LoweringError, match=r"is a Function.*LambdaLift"):
+        plan_memory(p.module(p.params[0]))
 
 
 def test_tuples_as_inputs_are_refused():
