@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import time
+import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -232,7 +233,7 @@ def _read_array(name: str, file: Path) -> np.ndarray:
                                  "file; write one by numpy.save")
             stream.seek(0)
             return np.lib.format.read_array(stream, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, tokenize.TokenError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(f"the input {name!r} can't be read from {str(file)!r}: {reason}") from None
 

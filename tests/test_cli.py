@@ -172,7 +172,7 @@ def test_what_json_can_not_hold_is_null():
 def test_ops_lists_what_the_importer_knows():
     supported = minitvm.supported_onnx_operators()
     lines = output_of("ops").splitlines()[1:]
-    rows = {name: opsets for name, opsets in map(str.split, lines)}
+    rows = dict(map(str.split, lines))
     assert rows == {name: f"{low}-{high}" for name, (low, high) in supported.items()}
     assert json.loads(output_of("ops", "--json")) == {n: list(v) for n, v in supported.items()}
 

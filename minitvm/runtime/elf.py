@@ -60,7 +60,7 @@ def read_library(path: Path) -> SharedLibrary:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _read(data)
-            except (struct.error, IndexError, UnicodeDecodeError) as error:
+            except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
                 raise ElfError("is damaged: its tables point outside the file") from error
 
 

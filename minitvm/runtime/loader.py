@@ -30,8 +30,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Module:
     try:
         _check(file)
         library = ctypes.CDLL(_fresh_path(file), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, ValueError) as error:  # a ValueError where the path holds a zero byte
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LoadError(f"the model {str(path)!r} can't be loaded: {reason}") from error
     return Module(Library(lambda name: _address(library, name), library), threads)
 

@@ -73,8 +73,9 @@ def read_model(source: Any) -> tuple[ModelProto, str]:
     path = Path(source)
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # a ValueError where the path holds a zero byte
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ModelError(f"{path} cannot be read: {reason}") from error
     return _parse(data, str(path)), str(path.parent)
 
 
