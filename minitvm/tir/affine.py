@@ -1,142 +1,208 @@
-"""Expressions as affine functions of a variable: their coefficients, and where a condition holds.
+"""Comparisons of index arithmetic as linear forms, and where in a loop they hold.
 
-    detect_affine(4 * i + j + 3, [i])          ({i: 4}, j + 3)
-    solve_less(4 * i + j < 30, i, analyzer)    (None, 7) where 0 <= j < 4: i < 7 is enough
+    a < b   is   a - b < 0,   a - b = the sum of factor * term, plus a constant
+
+    known = Comparisons()
+    known.bind(j, Const(0), Const(4))           0 <= j < 4
+    known.solve(4 * i + j < 30, i)              (None, 7): i < 7 is enough
+    known.solve(i // 4 >= 3, i)                 (12, None)
+
+A term is a variable, or what isn't linear (a quotient, a minimum), of which only the interval is
+known. This is the part of arithmetic that splitting loops needs, again and again for the same few
+comparisons while the ranges of variables change: forms are made once, ranges are a plain mapping.
+The `Analyzer` knows more, and takes longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from minitvm.tir import bounds, walk
-from minitvm.tir.canonical import Atom, Sum, mentions
-from minitvm.tir.conditions import NEGATED, less_than_zero
-from minitvm.tir.ir import Call, Compare, Const, Expr, Not, Var
-from minitvm.tir.simplify import Analyzer
-from minitvm.tir.sums import Sums
+from minitvm.tir import bounds
+from minitvm.tir.bounds import EVERYTHING, Interval
+from minitvm.tir.canonical import INDEX_DTYPES
+from minitvm.tir.conditions import decide
+from minitvm.tir.ir import Binary, Compare, Const, Expr, Var
+from minitvm.tir.walk import children
 
-Range = tuple[Expr | None, Expr | None]
-"""(low, high): low <= value < high; None where there is no bound."""
-
-
-def detect_affine(
-    expr: Expr, variables: Sequence[Var], analyzer: Analyzer | None = None
-) -> tuple[dict[Var, int], Expr] | None:
-    """({variable: coefficient}, rest), the rest free of the variables; None if it isn't affine.
-
-    The expression is a scalar of an index dtype. Variables with coefficient 0 are left out.
-    """
-    analyzer = analyzer or Analyzer()
-    found = analyzer.sum_of(expr)
-    coefficients: dict[Var, int] = {}
-    rest: dict[Atom, int] = {}
-    for atom, coefficient in found.terms.items():
-        if isinstance(atom.source, Var) and not atom.is_split and atom.source in variables:
-            coefficients[atom.source] = coefficient
-        elif any(mentions(atom.expr, var) for var in variables):
-            return None
-        else:
-            rest[atom] = coefficient
-    return coefficients, analyzer.sums.render(Sum(rest, found.constant, found.dtype))
+Range = tuple[int | None, int | None]
+"""[low, high) of a variable; None where it has no bound."""
 
 
-def solve_less(
-    condition: Expr, var: Var, analyzer: Analyzer, relax: Collection[Var] | None = None
-) -> Range | None:
-    """The range of `var` in which a comparison holds, whatever the values of other variables.
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The sum of factor * term, plus constant."""
 
-    Others are those of `relax`; by default, all that have finite bounds. The bounds given are
-    expressions of what is left (constants, where everything is bound). None where no such range is
-    found: the condition isn't a comparison of index arithmetic, not affine in `var` (or in
-    var // constant), is `ne`, or depends on something without bounds. An empty range is (0, 0).
-    """
-    match condition:
-        case Call("likely", (inner,), _):
-            return solve_less(inner, var, analyzer, relax)
-        case Not(Compare(op, a, b)):
-            return solve_less(Compare(NEGATED[op], a, b), var, analyzer, relax)
-        case Compare(op, a, b) if op != "ne":
-            difference = analyzer.difference(a, b)
-            if difference is not None:
-                return _solve(op, difference, var, analyzer.sums, relax)
-    return None
+    terms: Mapping[Expr, int]
+    constant: int
+    variables: frozenset[Var]
+    """Those inside of terms that are not variables themselves."""
 
 
-def _solve(
-    op: str, difference: Sum, var: Var, sums: Sums, relax: Collection[Var] | None
-) -> Range | None:
-    if op != "eq":
-        return _solve_negative(less_than_zero(sums, op, difference), var, sums, relax)
-    ranges = [
-        _solve_negative(less_than_zero(sums, side, difference), var, sums, relax)
-        for side in ("le", "ge")
-    ]
-    if ranges[0] is None or ranges[1] is None:
-        return None
-    low = next((side[0] for side in ranges if side and side[0] is not None), None)
-    high = next((side[1] for side in ranges if side and side[1] is not None), None)
-    if isinstance(low, Const) and isinstance(high, Const) and high.value <= low.value:
-        return Const(0, var.dtype), Const(0, var.dtype)
-    return low, high
+@dataclass(slots=True)
+class Comparisons:
+    """What is known of comparisons while `ranges` says over which values variables run."""
 
+    ranges: dict[Var, Interval] = field(default_factory=dict)
+    _forms: dict[Expr, tuple[str, Linear] | None] = field(default_factory=dict)
 
-def _solve_negative(
-    negative: Sum, var: Var, sums: Sums, relax: Collection[Var] | None
-) -> Range | None:
-    """The range of `var` in which the sum is negative."""
-    main: Atom | None = None
-    kept: dict[Atom, int] = {}
-    greatest = negative.constant
-    for atom, coefficient in negative.terms.items():
-        if atom.modulus == 0 and _is_in(var, atom, sums):
-            if main is not None:
+    def bind(self, var: Var, start: Expr, extent: Expr) -> None:
+        """`var` runs over [start, start + extent)."""
+        first, count = self.interval(start), self.interval(extent)
+        last = first.high + max(count.high, 1) - 1
+        self.ranges[var] = bounds.interval(first.low, last)
+
+    def holds(self, condition: Expr) -> bool:
+        """Whether a comparison certainly holds."""
+        return self._truth(condition) is True
+
+    def fails(self, condition: Expr) -> bool:
+        """Whether a comparison certainly does not hold."""
+        return self._truth(condition) is False
+
+    def _truth(self, condition: Expr) -> bool | None:
+        if isinstance(condition, Const):
+            return bool(condition.value)
+        form = self._form(condition)
+        return None if form is None else decide(form[0], self._interval_of(form[1]))
+
+    def solve(self, condition: Expr, var: Var) -> Range | None:
+        """Where in the range of `var` a comparison holds whatever the other variables are.
+
+        None where `var` decides nothing: it doesn't occur, or neither as a linear term nor in one
+        quotient by a constant, or something else has no bounds.
+        """
+        form = self._form(condition)
+        return None if form is None else self._solve(*form, var)
+
+    def _solve(self, op: str, form: Linear, var: Var) -> Range | None:
+        main: Expr = var
+        if var in form.variables:
+            inside = [term for term in form.terms if var in _variables(term)]
+            if len(inside) > 1:
                 return None
-            main = atom
-            continue
-        low, high = sums.atom_interval(atom)
-        bound = coefficient * (high if coefficient > 0 else low)
-        if not mentions(atom.expr, var) and _is_kept(atom, bound, relax):
-            kept[atom] = coefficient
-        else:
-            greatest += bound
-    if greatest >= bounds.LIMIT:
+            main = inside[0]
+        elif var not in form.terms:
+            return None
+        rest = self._interval_of(form, without=main)
+        found = _solve_term(op, form.terms[main], rest) if rest.is_finite else None
+        if found is None or main is var:
+            return found
+        match main:
+            case Binary("floordiv", dividend, Const(divisor)) if int(divisor) > 0:
+                return self._solve_dividend(dividend, int(divisor), found, var)
         return None
-    rest = Sum(kept, greatest, negative.dtype)
-    if main is None:
-        return (None, None) if sums.interval(rest).high < 0 else None
-    return _bound(main, negative.terms[main], rest, var, sums, relax)
+
+    def _solve_dividend(
+        self, dividend: Expr, divisor: int, quotient: Range, var: Var
+    ) -> Range | None:
+        """Where low <= dividend // divisor < high."""
+        sides: list[Range] = []
+        for op, bound in zip(("ge", "lt"), quotient):
+            if bound is not None:
+                form = _difference(dividend, Const(bound * divisor, dividend.dtype))
+                found = None if form is None else self._solve(op, form, var)
+                if found is None:
+                    return None
+                sides.append(found)
+        lows = [low for low, _ in sides if low is not None]
+        highs = [high for _, high in sides if high is not None]
+        return max(lows, default=None), min(highs, default=None)
+
+    def _form(self, condition: Expr) -> tuple[str, Linear] | None:
+        """A comparison as operator and linear form; None for what is no comparison of indices."""
+        if condition not in self._forms:
+            self._forms[condition] = _comparison(condition)
+        return self._forms[condition]
+
+    def _interval_of(self, form: Linear, without: Expr | None = None) -> Interval:
+        low = high = form.constant
+        for term, factor in form.terms.items():
+            if term is without:
+                continue
+            known = self.interval(term)
+            low += factor * (known.low if factor > 0 else known.high)
+            high += factor * (known.high if factor > 0 else known.low)
+        return bounds.interval(low, high)
+
+    def interval(self, expr: Expr) -> Interval:
+        """The interval of an index expression; everything for data."""
+        match expr:
+            case Var():
+                return self.ranges.get(expr, EVERYTHING)
+            case Const(value):
+                return Interval(int(value), int(value))
+            case Binary(op, a, b) if not _has_data(expr):
+                return bounds.OPERATIONS[op](self.interval(a), self.interval(b))
+        return EVERYTHING
 
 
-def _is_in(var: Var, atom: Atom, sums: Sums) -> bool:
-    """Whether the atom is the variable, or a quotient of something that holds it."""
-    return atom.source is var or (atom.divisor != 1 and mentions(atom.source, var))
+def _comparison(condition: Expr) -> tuple[str, Linear] | None:
+    if not isinstance(condition, Compare) or condition.a.dtype not in INDEX_DTYPES:
+        return None
+    form = _difference(condition.a, condition.b)
+    return None if form is None else (condition.op, form)
 
 
-def _is_kept(atom: Atom, bound: int, relax: Collection[Var] | None) -> bool:
-    if relax is None:
-        return bound >= bounds.LIMIT
-    return not any(node in relax for node in walk.walk(atom.expr) if isinstance(node, Var))
+def _difference(a: Expr, b: Expr) -> Linear | None:
+    """a - b; None where data is in it."""
+    terms: dict[Expr, int] = {}
+    constant = _collect(a, 1, terms) + _collect(b, -1, terms)
+    terms = {term: factor for term, factor in terms.items() if factor}
+    variables: set[Var] = set()
+    for term in terms:
+        if not isinstance(term, Var):
+            variables.update(_variables(term))
+    if any(_has_data(term) for term in terms):
+        return None
+    return Linear(terms, constant, frozenset(variables))
 
 
-def _bound(
-    main: Atom, coefficient: int, rest: Sum, var: Var, sums: Sums, relax: Collection[Var] | None
-) -> Range | None:
-    """The range of `var` in which coefficient * main + rest < 0."""
-    if coefficient > 0:  # main < high, high = floor((-1 - rest) / coefficient) + 1
-        opposite = sums.scale(rest, -1)
-        room = Sum(opposite.terms, opposite.constant - 1, rest.dtype)
-        high = sums.floor_divide(room, coefficient)
-        high = Sum(high.terms, high.constant + 1, high.dtype)
-        if main.source is var:
-            return None, sums.render(sums.scale(high, main.divisor))
-        limit = sums.scale(high, main.divisor)  # source < high * divisor
-        negative = sums.add(sums.source_sum(main), limit, -1)
-    else:  # main >= low, low = ceil((rest + 1) / -coefficient) = floor((rest - c) / -c), c < 0
-        room = Sum(rest.terms, rest.constant - coefficient, rest.dtype)
-        low = sums.floor_divide(room, -coefficient)
-        if main.source is var:
-            return sums.render(sums.scale(low, main.divisor)), None
-        limit = sums.scale(low, main.divisor)  # source >= low * divisor
-        gap = sums.add(limit, sums.source_sum(main), -1)
-        negative = Sum(gap.terms, gap.constant - 1, gap.dtype)
-    return _solve_negative(negative, var, sums, relax)
+def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
+    """Adds factor * expr to the terms; gives its constant part."""
+    match expr:
+        case Const(value):
+            return factor * int(value)
+        case Binary("add", a, b):
+            return _collect(a, factor, terms) + _collect(b, factor, terms)
+        case Binary("sub", a, b):
+            return _collect(a, factor, terms) + _collect(b, -factor, terms)
+        case Binary("mul", a, Const(value)) | Binary("mul", Const(value), a):
+            return _collect(a, factor * int(value), terms)
+    terms[expr] = terms.get(expr, 0) + factor
+    return 0
+
+
+def _variables(expr: Expr) -> set[Var]:
+    if isinstance(expr, Var):
+        return {expr}
+    return {var for operand in children(expr) for var in _variables(operand)}
+
+
+def _has_data(expr: Expr) -> bool:
+    """Whether values come from elsewhere than index arithmetic: they may wrap."""
+    match expr:
+        case Var() | Const():
+            return False
+        case Binary(_, a, b):
+            return _has_data(a) or _has_data(b)
+    return True
+
+
+def _solve_term(op: str, factor: int, rest: Interval) -> Range | None:
+    """Where factor * v + r `op` 0 for every r of `rest`."""
+    match op:
+        case "lt" | "le":
+            limit = -rest.high - (op == "lt")  # factor * v <= limit
+            if factor > 0:
+                return None, limit // factor + 1
+            return -(limit // -factor), None
+        case "gt" | "ge":
+            limit = -rest.low + (op == "gt")  # factor * v >= limit
+            if factor > 0:
+                return -(-limit // factor), None
+            return None, -limit // -factor + 1
+        case "eq" if rest.is_point and rest.low % factor == 0:
+            value = -rest.low // factor
+            return value, value + 1
+    return None

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from minitvm import dtypes
-from minitvm.tir import ir, walk
+from minitvm.tir import ir
 from minitvm.tir.ir import Binary, Const, Expr, Var
 
 INDEX_DTYPES = ("int32", "int64")
@@ -113,11 +113,6 @@ def normal_key(a: Sum) -> tuple[SumKey, int]:
     if a.terms[first] < 0:
         scale = -scale
     return frozenset((atom, c // scale) for atom, c in a.terms.items()), scale
-
-
-def mentions(expr: Expr, var: Var) -> bool:
-    """Whether the variable occurs in the expression."""
-    return any(node is var for node in walk.walk(expr))
 
 
 def is_index(expr: Expr) -> bool:

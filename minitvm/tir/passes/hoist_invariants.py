@@ -19,13 +19,12 @@ from minitvm.tir.ir import (
     For,
     If,
     Let,
-    Load,
     PrimFunc,
     Stmt,
     Var,
 )
 from minitvm.tir.passes.copying import origins_of, with_body
-from minitvm.tir.passes.narrow_deep_expressions import is_total
+from minitvm.tir.passes.movable import is_invariant, is_total
 from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
 
@@ -61,20 +60,12 @@ def _hoist_guard(statement: Stmt) -> Stmt:
     match statement:
         case For(var, start, extent, kind, If(condition, then_body, None, guard_origin), origin):
             if kind == "parallel" or not (
-                is_total(condition) and _is_invariant(condition, {var})
+                is_total(condition) and is_invariant(condition, {var})
             ):
                 return statement
             inner = For(var, start, extent, kind, then_body, origin)
             return If(condition, inner, None, guard_origin)
     return statement
-
-
-def _is_invariant(expr: Expr, changing: set[Var]) -> bool:
-    """Whether an expression reads neither memory nor variables that change."""
-    return not any(
-        isinstance(node, Load) or (isinstance(node, Var) and node in changing)
-        for node in walk.walk(expr)
-    )
 
 
 # --- divisions ----------------------------------------------------------------------------------
@@ -121,7 +112,7 @@ def _invariant_divisions(loop: For) -> list[Binary]:
 def _divisions(expr: Expr, changing: set[Var]) -> Iterator[Binary]:
     match expr:  # one in a lazy branch may be computed all the same: it reads no memory
         case Binary("floordiv" | "floormod", _, Const(divisor)) if (
-            divisor and dtypes.is_int(expr.dtype) and _is_invariant(expr, changing)
+            divisor and dtypes.is_int(expr.dtype) and is_invariant(expr, changing)
         ):
             yield expr
             return

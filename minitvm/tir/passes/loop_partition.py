@@ -2,8 +2,8 @@
 
 Guards come from te: `if likely(c)` around the tail of a split that doesn't divide, and
 `if_then_else(c, load, 0)` for padding. Each condition is a conjunction of comparisons. For a loop,
-outermost first, `affine` gives the part of its range in which a comparison holds whatever the loops
-inside it do. The loop becomes up to three, [before, interior, after]:
+outermost first, `Comparisons` gives the part of its range in which a comparison holds whatever
+the loops inside it do. The loop becomes up to three, [before, interior, after]:
 
     for i in range(9):                              for i in range(4):
         for j in range(2):                              for j in range(2):
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from minitvm.remarks import remark
 from minitvm.tir import ir, walk
+from minitvm.tir.affine import Comparisons
 from minitvm.tir.bounds import Interval
 from minitvm.tir.ir import (
     And,
@@ -46,7 +47,6 @@ from minitvm.tir.ir import (
     Var,
     seq,
 )
-from minitvm.tir.passes.affine import Comparisons
 from minitvm.tir.passes.copying import (
     NOTHING,
     copy_statement,

@@ -4,30 +4,34 @@ A chain of fused elementwise operators is one expression as deep as the chain is
 parser, which reads the text, and recursion over expressions both have their limits. Wherever the
 depth reaches `DEPTH`, the part so far becomes a let in front of the statement.
 
-What may not be evaluated stays in its place: the branches of if_then_else and the right of `and`
-and `or`, unless they can't fail. No pass before this one recurses over expressions; this one keeps
+What may not be evaluated always is not: in a branch of if_then_else, and on the right of `and` and
+`or`, the let is itself an if_then_else by what decides there; and decides once, as a let. What
+can't fail needs no such care. No pass before this one recurses over expressions; this one keeps
 its own stack.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from minitvm.tir import walk
 from minitvm.tir.ir import (
     And,
-    Binary,
     Call,
     Const,
     Expr,
     Let,
-    Load,
+    Not,
     Or,
     PrimFunc,
     Reduce,
     Stmt,
     Var,
     While,
+    convert,
 )
 from minitvm.tir.passes.copying import with_body
+from minitvm.tir.passes.movable import find_total
 from minitvm.transform import make_pass
 
 DEPTH = 48
@@ -82,76 +86,100 @@ def _depth_within(expr: Expr, limit: int) -> bool:
     return False
 
 
+@dataclass(eq=False, slots=True)
+class _Place:
+    """Where parts of an expression are evaluated: if `condition`, in the place `outer`, is `sense`.
+
+    `guard` is the let that says so, once there is one; the place without `outer` is always reached.
+    """
+
+    outer: _Place | None = None
+    condition: Expr | None = None
+    sense: bool = True
+    guard: Var | None = None
+
+
 class _Narrowing:
     """Rebuilds expressions from the leaves up, with the depth of each node."""
 
     def __init__(self) -> None:
         self.lets: list[tuple[Var, Expr]] = []
-        self.done: dict[int, tuple[Expr, int]] = {}
+        self.done: dict[tuple[int, _Place], tuple[Expr, int]] = {}
+        self.total: dict[int, bool] = {}
+        self.everywhere = _Place()
+        self.inside: dict[tuple[int, _Place], list[tuple[Expr, _Place]]] = {}
 
     def expr(self, root: Expr) -> Expr:
-        lazy = _lazy_parts(root)
-        stack = [root]
+        find_total(root, self.total)
+        stack = [(root, self.everywhere)]
         while stack:
-            node = stack[-1]
-            if id(node) in self.done:
+            node, place = stack[-1]
+            if (id(node), place) in self.done:
                 stack.pop()
                 continue
-            missing = [child for child in walk.children(node) if id(child) not in self.done]
+            operands = self.operands(node, place)
+            missing = [(child, where) for child, where in operands
+                       if (id(child), where) not in self.done]
             if missing:
-                stack.extend(missing)
+                stack.extend(reversed(missing))  # conditions first
                 continue
             stack.pop()
-            self.done[id(node)] = self.finish(node, id(node) not in lazy and node is not root)
-        return self.done[id(root)][0]
+            self.done[id(node), place] = self.finish(node, place, operands, node is root)
+        return self.done[id(root), self.everywhere][0]
 
-    def finish(self, node: Expr, may_move: bool) -> tuple[Expr, int]:
+    def operands(self, node: Expr, place: _Place) -> list[tuple[Expr, _Place]]:
+        """The operands, each with the place where it is evaluated."""
+        known = self.inside.get((id(node), place))
+        if known is None:
+            found = walk.children(node)
+            known = [(child, place) for child in found]
+            for position, sense in _lazy_operands(node):
+                if not self.total[id(found[position])]:
+                    known[position] = (found[position], _Place(place, found[0], sense))
+            self.inside[id(node), place] = known
+        return known
+
+    def finish(
+        self, node: Expr, place: _Place, operands: list[tuple[Expr, _Place]], is_root: bool
+    ) -> tuple[Expr, int]:
         """The node from its finished operands, and its depth; a variable where it got too deep."""
-        parts = [self.done[id(child)] for child in walk.children(node)]
+        parts = [self.done[id(child), where] for child, where in operands]
         result = walk.with_children(node, tuple(part for part, _ in parts))
         depth = 1 + max((depth for _, depth in parts), default=0)
-        if depth < DEPTH or not may_move or isinstance(node, Var | Const | Reduce):
+        if depth < DEPTH or is_root or isinstance(node, Var | Const | Reduce):
             return result, depth
         var = Var("part", result.dtype)
+        guard = self.guard(place)
+        if guard is not None:
+            otherwise = convert(0, result.dtype)
+            result = Call("if_then_else", (guard, result, otherwise), result.dtype)
         self.lets.append((var, result))
         return var, 1
 
-
-def _lazy_parts(root: Expr) -> set[int]:
-    """The nodes that may only be evaluated where they are; those shared with other places too."""
-    found: set[int] = set()
-    seen: set[tuple[int, bool]] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, lazy = stack.pop()
-        if (id(node), lazy) in seen:
-            continue
-        seen.add((id(node), lazy))
-        if lazy:
-            found.add(id(node))
-        first_only = isinstance(node, And | Or) or (
-            isinstance(node, Call) and node.name == "if_then_else"
-        )
-        for position, child in enumerate(walk.children(node)):
-            starts = first_only and position > 0 and not is_total(child)
-            stack.append((child, lazy or starts))
-    return found
+    def guard(self, place: _Place) -> Var | None:
+        """The variable that says whether a place is reached; None where it always is."""
+        waiting = []
+        while place.outer is not None and place.guard is None:
+            waiting.append(place)
+            place = place.outer
+        guard = place.guard
+        for inner in reversed(waiting):
+            assert inner.condition is not None and inner.outer is not None
+            condition, _ = self.done[id(inner.condition), inner.outer]
+            reached = condition if inner.sense else Not(condition)
+            inner.guard = Var("reached", "bool")
+            self.lets.append((inner.guard, reached if guard is None else And(guard, reached)))
+            guard = inner.guard
+        return guard
 
 
-def is_total(expr: Expr) -> bool:
-    """Whether an expression can be evaluated anywhere: no loads, constant divisors."""
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        match node:
-            case Load():
-                return False
-            case Binary("floordiv" | "floormod" | "shl" | "shr", _, b):
-                if not isinstance(b, Const) or b.value == 0:
-                    return False
-        stack.extend(walk.children(node))
-    return True
+def _lazy_operands(node: Expr) -> tuple[tuple[int, bool], ...]:
+    """The operands evaluated only if the first is true, or false."""
+    match node:
+        case Call("if_then_else"):
+            return (1, True), (2, False)
+        case And() if node.dtype == "bool":
+            return ((1, True),)
+        case Or() if node.dtype == "bool":
+            return ((1, False),)
+    return ()

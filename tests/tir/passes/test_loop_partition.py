@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from minitvm.remarks import collect
 from minitvm.tir import ir, walk
+from minitvm.tir.affine import Comparisons
 from minitvm.tir.bounds import Interval
 from minitvm.tir.interpret import run
 from minitvm.tir.ir import Call, Compare, Const, For, PrimFunc, Store, Var
 from minitvm.tir.passes import loop_partition, lower
-from minitvm.tir.passes.affine import Comparisons
 from minitvm.tir.passes.loop_partition import MOST_LEAVES
 from minitvm.tir.text import parse_func, print_func
 from minitvm.tir.walk import walk_statements

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitvm.origin import origin
@@ -169,9 +173,54 @@ def test_deep_expressions_become_lets(depth: int, wrap: str) -> None:
     assert print_func(parse_func(text)) == text
 
 
-def test_what_is_lazy_stays_in_its_place() -> None:
-    func = deep(DEPTH + 10, "lazy")
-    assert narrow_deep_expressions(func) is func
+@given(st.integers(30, 1000), st.sampled_from(["then", "else", "and", "or", "nested", "both"]))
+@settings(max_examples=25)
+def test_deep_lazy_parts_are_evaluated_only_where_they_were(depth: int, kind: str) -> None:
+    func = deep_lazy(depth, kind)
+    narrow = narrow_deep_expressions(func)
+    verify(narrow)
+    assert depth_of(narrow) <= DEPTH + 3
+    a = np.arange(4, dtype=np.float32)
+    expected, got = np.empty(8, np.float32), np.empty(8, np.float32)
+    run(lower(func), [a, got])
+    with recursion_limit(20 * depth + 2000):
+        run(func, [a, expected])
+    np.testing.assert_array_equal(got, expected)
+
+
+def deep_lazy(depth: int, kind: str) -> PrimFunc:
+    """A chain on A[i], which is out of bounds where the branch it is in is not taken."""
+    A, C, i = ir.buffer("A", (4,)), ir.buffer("C", (8,)), Var("i")
+    value: ir.Expr = Load(A, (i,))
+    zero = Const(0.0, "float32")
+    inside, outside = i < 4, ir.Not(i < 4)
+    for number in range(depth):
+        value = Binary("add", value, Const(float(number % 7), "float32"))
+        if kind == "nested" and number % 3 == 0:
+            value = Call("if_then_else", (inside, value, zero), "float32")
+    if kind == "then":
+        value = Call("if_then_else", (inside, value, zero), "float32")
+    if kind == "else":
+        value = Call("if_then_else", (outside, zero, value), "float32")
+    if kind == "and":
+        value = ir.cast(ir.And(inside, value > 3.0), "float32")
+    if kind == "or":
+        value = ir.cast(ir.Or(outside, value > 3.0), "float32")
+    if kind == "both":  # one chain in two places, each of which may not be reached
+        first = Call("if_then_else", (i < 2, value, zero), "float32")
+        value = first + Call("if_then_else", (ir.And(i > 1, inside), value, zero), "float32")
+    store = Store(C, (i,), value, origin("chain"))
+    return PrimFunc("f", (A, C), For(i, Const(0), Const(8), "serial", store))
+
+
+@contextmanager
+def recursion_limit(limit: int) -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, before))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 # --- hoisting, copies, origins ------------------------------------------------------------------
