@@ -16,7 +16,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 fuzz: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest --hypothesis-profile=fuzz tests
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fuzz
 
 faults: $(VENV)/dev.stamp
 	$(BIN)/python tests/plant_faults.py
