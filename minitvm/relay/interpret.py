@@ -1,8 +1,10 @@
 """A module and arrays -> the arrays it computes, by the operators' own meaning in numpy.
 
 The reference for everything below relay, and the constant folder. A machine with an explicit stack
-of frames: neither long blocks nor deep recursion of relay functions nests Python calls. Each result
-is checked against the type of the variable it is bound to.
+of frames: neither long blocks nor deep recursion of relay functions nests Python calls. What comes
+last in a function or branch takes the frame's place, so that tail calls, of whichever function, may
+go on for ever; other calls are nested up to a limit. Each result is checked against the type of the
+variable it is bound to.
 """
 
 from __future__ import annotations
@@ -49,6 +51,10 @@ Result = np.ndarray | tuple["Result", ...] | Closure
 """A runtime value."""
 
 
+MOST_FRAMES = 10_000
+"""How many calls and branches may be nested, tail calls apart."""
+
+
 @dataclass(slots=True)
 class Frame:
     """A block being evaluated; its value goes to the variable of `binding` in the frame below."""
@@ -57,6 +63,12 @@ class Frame:
     environment: dict[Var, Result]
     binding: Binding | None = None
     position: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last binding is being evaluated, and its value is that of the block."""
+        bindings = self.block.bindings
+        return self.position == len(bindings) and bindings[-1].var is self.block.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,12 @@ class Interpreter:
                 frame = stack[-1]
                 inner = self._run_until_call(frame)
                 if inner is not None:
+                    if frame.is_done and len(stack) > 1:
+                        inner.binding = frame.binding
+                        stack.pop()
                     stack.append(inner)
+                    if len(stack) > MOST_FRAMES:
+                        raise _too_deep(inner)
                     continue
                 result = self.atom(frame.block.result, frame.environment)
                 stack.pop()
@@ -147,6 +164,15 @@ class Interpreter:
                 if name not in self.functions:
                     raise InterpreterError(f"the module has no function @{name}")
                 return Closure(self.functions[name], {})
+
+
+def _too_deep(frame: Frame) -> InterpreterError:
+    where = "" if frame.binding is None else f" at {frame.binding.var.name}"
+    place = "" if frame.binding is None else f" ({frame.binding.origin or 'no origin'})"
+    return InterpreterError(
+        f"calls are nested more than {MOST_FRAMES} deep{where}{place}; the recursion does not end, "
+        f"or should be a tail call"
+    )
 
 
 def apply_operator(op: Op, inputs: Sequence[Result], origin: Origin) -> Result:
