@@ -19,28 +19,35 @@ from typing import TYPE_CHECKING, Any
 from minitvm.errors import MinitvmError
 
 if TYPE_CHECKING:
-    from minitvm import codegen, relay, runtime, te, testing, tir, transform
+    from minitvm import codegen, contrib, nd, relay, runtime, target, te, testing, tir, transform
     from minitvm.driver import CompiledModule, compile
+    from minitvm.relay.ir import Module as IRModule
     from minitvm.relay.onnx import supported as supported_onnx_operators
-    from minitvm.runtime import Module, load
+    from minitvm.runtime import Module, cpu, device, load
     from minitvm.target import Target
+    from minitvm.te_driver import build, lower
     from minitvm.transform import PassContext
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "CompiledModule", "MinitvmError", "Module", "PassContext", "Target", "__version__", "codegen",
-    "compile", "load", "relay", "runtime", "supported_onnx_operators", "te", "testing", "tir",
-    "transform",
+    "CompiledModule", "IRModule", "MinitvmError", "Module", "PassContext", "Target", "__version__",
+    "build", "codegen", "compile", "contrib", "cpu", "device", "load", "lower", "nd", "relay",
+    "runtime", "supported_onnx_operators", "target", "te", "testing", "tir", "transform",
 ]  # fmt: skip
 
 _HOMES = {
     "CompiledModule": "minitvm.driver:CompiledModule",
+    "IRModule": "minitvm.relay.ir:Module",
     "Module": "minitvm.runtime:Module",
     "PassContext": "minitvm.transform:PassContext",
     "Target": "minitvm.target:Target",
+    "build": "minitvm.te_driver:build",
     "compile": "minitvm.driver:compile",
+    "cpu": "minitvm.runtime:cpu",
+    "device": "minitvm.runtime:device",
     "load": "minitvm.runtime:load",
+    "lower": "minitvm.te_driver:lower",
     "supported_onnx_operators": "minitvm.relay.onnx:supported",
 }
 

@@ -18,7 +18,7 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -32,6 +32,16 @@ _ORIGIN_LINE = re.compile(rf"""(?:[^"'#]|{_STRING})*(#:\s*(.*))$""")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"(?<=.)_[0-9]+$")
 _NOT_WORD = re.compile(r"[^A-Za-z0-9_]")
+
+
+PRINTERS: dict[type, Callable[[Any], str]] = {}
+"""How functions and modules print: filled by the printers, which know the nodes."""
+
+
+def printed(node: Any) -> str:
+    """The text of a function or module; its `repr` where no printer is loaded."""
+    printer = PRINTERS.get(type(node), repr)
+    return printer(node)
 
 
 # --- reading ------------------------------------------------------------------------------------

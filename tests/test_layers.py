@@ -14,6 +14,10 @@ MAY_IMPORT = {
     "codegen": BASE | {"tir", "runtime"},
     "driver": BASE | {"tir", "te", "relay", "codegen", "runtime"},
     "autotune": BASE | {"tir", "te", "relay", "codegen", "runtime", "driver"},
+    "te_driver": BASE | {"tir", "te", "codegen", "runtime"},
+    "build_module": BASE | {"relay", "runtime", "driver"},
+    "nd": {"runtime"},
+    "contrib": {"runtime"},
 }
 LAZY = {
     "onnx", "google", "llvmlite", "networkx", "xgboost", "rich", "click", "PIL", "onnxruntime",

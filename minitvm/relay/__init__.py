@@ -11,8 +11,11 @@ nodes themselves are in `relay.ir`.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import minitvm.relay.ir as ir
 import minitvm.relay.ops as ops
 from minitvm.relay.dim import Dim, size
 from minitvm.relay.expr import (
@@ -33,17 +36,48 @@ from minitvm.relay.structural_hash import structural_equal, structural_hash
 from minitvm.relay.text import load_text, parse_module, print_module, save_text
 from minitvm.relay.verify import verify
 
+if TYPE_CHECKING:
+    from minitvm.build_module import RelayLibrary
+    from minitvm.target import Target
+
 __all__ = [
     "REGISTRY", "Dim", "Expr", "FuncType", "Function", "GlobalVar", "If", "LayoutChoice", "Module",
-    "Op", "Pattern", "TensorType", "Tuple", "TupleGetItem", "TupleType", "call", "const",
+    "Op", "Pattern", "TensorType", "Tuple", "TupleGetItem", "TupleType", "build", "call", "const",
     "load_text", "ops", "parse_module", "print_module", "register", "run", "save_text", "size",
     "structural_equal", "structural_hash", "var", "verify",
 ]
 
 
+_ABOVE = "minitvm.build_module"
+"""Compiling stands above relay, which must not import it: it is loaded when it is asked for."""
+
+_HOMES = {
+    "IRModule": "minitvm.relay.ir:Module",
+    "analysis": "minitvm.relay.analysis",
+    "bind_params_by_name": "minitvm.relay.frontend:bind_params_by_name",
+    "build_module": _ABOVE,
+    "create_executor": f"{_ABOVE}:create_executor",
+    "frontend": "minitvm.relay.frontend",
+    "optimize": f"{_ABOVE}:optimize_module",
+    "transform": "minitvm.relay.transform",
+}
+
+
+def build(mod: Module | ir.Function, target: Target | str | None = None, *,
+          params: Mapping[str, Any] | None = None, mod_name: str = "default") -> RelayLibrary:
+    """Compiles a module, with TVM's names around `minitvm.compile`; see `minitvm.build_module`."""
+    library: RelayLibrary = importlib.import_module(_ABOVE).build(
+        mod, target, params=params, mod_name=mod_name)
+    return library
+
+
 def __getattr__(name: str) -> Any:
-    return operator_function(name)
+    if name not in _HOMES:
+        return operator_function(name)
+    home, _, attribute = _HOMES[name].partition(":")
+    module = importlib.import_module(home)
+    return getattr(module, attribute) if attribute else module
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name.partition(".")[0] for name in REGISTRY)})
+    return sorted({*__all__, *_HOMES, *(name.partition(".")[0] for name in REGISTRY)})

@@ -33,6 +33,7 @@ from minitvm import dtypes
 from minitvm.errors import TypeInferenceError
 from minitvm.origin import NOWHERE, Origin
 from minitvm.relay.dim import Dim
+from minitvm.text import printed
 
 if TYPE_CHECKING:
     from minitvm.relay.op import Op
@@ -208,6 +209,9 @@ class Function:
         """Whether this is a fused kernel."""
         return bool(self.attrs.get("primitive"))
 
+    def __str__(self) -> str:
+        return printed(self)
+
     def with_body(self, body: Block) -> Function:
         """The same signature and attributes around another body."""
         return self if body is self.body else replace(self, body=body)
@@ -238,6 +242,13 @@ class Module:
     """Functions by name. Passes give a new module, sharing what they don't change."""
 
     functions: Mapping[str, Function]
+
+    def __getitem__(self, name: str) -> Function:
+        """The function of that name."""
+        return self.functions[name]
+
+    def __str__(self) -> str:
+        return printed(self)
 
     @property
     def main(self) -> Function:

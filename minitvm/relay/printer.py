@@ -47,7 +47,7 @@ from minitvm.relay.ir import (
     walk_bindings,
 )
 from minitvm.relay.op import REGISTRY, Op
-from minitvm.text import Names, format_float, format_literal, with_origin
+from minitvm.text import PRINTERS, Names, format_float, format_literal, with_origin
 
 INLINE_ELEMENTS = 64
 """Constants with more elements are named by their digest."""
@@ -75,6 +75,10 @@ def print_function(function: Function, name: str = "main", types: bool = False) 
     printer.start_function()
     printer.function(function, printer.function_names[name], name, "")
     return "\n".join(printer.lines) + "\n"
+
+
+PRINTERS[Module] = print_module
+PRINTERS[Function] = print_function
 
 
 def large_constants(module: Module) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +89,35 @@ class Module:
         check_names(inputs, self.inputs)
         arrays = [info.accept(inputs[info.name]) for info in self.inputs]
         results = [np.empty(info.shape, dtypes.to_numpy(info.dtype)) for info in self.outputs]
+        self._call(_structures(arrays), _structures(results))
+        return {info.name: result for info, result in zip(self.outputs, results)}
+
+    def bind(self, inputs: Sequence[np.ndarray],
+             outputs: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A run that reads and writes these arrays, in the order of `self.inputs` and
+        `self.outputs`. They must be what those say, aligned and C-contiguous: nothing is checked.
+        """
+        given, results = _structures(list(inputs)), _structures(list(outputs))
+        keep = (*inputs, *outputs)
+
+        def run(keep: tuple[np.ndarray, ...] = keep) -> None:
+            self._call(given, results)
+
+        return run
+
+    def __getitem__(self, name: str) -> Callable[..., Module]:
+        """`module["default"](device)` is the module: how TVM's users reach a model in a library."""
+        if name not in ("default", self.name):
+            raise InputError(f"the library has no model {name!r}; it has {self.name!r}, which "
+                             "'default' stands for too")
+        return lambda device=None: self
+
+    def _call(self, inputs: Any, outputs: Any) -> None:
         try:
             workspace = self._workspaces.pop()
         except IndexError:
             workspace = aligned_bytes(self.workspace_bytes)
-        code = self._run(_structures(arrays), _structures(results), workspace.ctypes.data, 1)
+        code = self._run(inputs, outputs, workspace.ctypes.data, 1)
         self._workspaces.append(workspace)
         if code == ErrorCode.RECURSION_TOO_DEEP:
             limit = self.metadata.get("recursion_limit")
@@ -102,7 +126,6 @@ class Module:
                            f"{{'relay.recursion_limit': ...}}) or make the calls tail calls")
         if code:
             raise InputError(f"the model refused to run: {self._text(code)}")
-        return {info.name: result for info, result in zip(self.outputs, results)}
 
 
 def _tensors(rows: list[dict[str, Any]]) -> tuple[TensorInfo, ...]:

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Literal
 
 from minitvm import dtypes
 from minitvm.origin import NOWHERE, Origin
+from minitvm.text import printed
 
 if TYPE_CHECKING:
     from typing import Any
@@ -464,6 +465,9 @@ class PrimFunc:
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return printed(self)
 
 
 # --- building -----------------------------------------------------------------------------------

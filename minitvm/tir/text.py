@@ -28,7 +28,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from minitvm import dtypes
-from minitvm.text import Names, format_float, format_literal, format_string, with_origin
+from minitvm.text import (
+    PRINTERS,
+    Names,
+    format_float,
+    format_literal,
+    format_string,
+    with_origin,
+)
 from minitvm.tir.ir import (
     INDEX,
     Address,
@@ -83,6 +90,9 @@ ZERO = Const(0)
 def print_func(func: PrimFunc) -> str:
     """The text of a function; it ends with a newline."""
     return print_func_with_lines(func)[0]
+
+
+PRINTERS[PrimFunc] = print_func
 
 
 def print_func_with_lines(func: PrimFunc) -> tuple[str, tuple[Stmt | None, ...]]:
