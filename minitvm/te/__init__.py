@@ -46,11 +46,12 @@ from minitvm.te.tensor import (
     thread_axis,
     var,
 )
+from minitvm.te.tensor_intrin import BufferView, TensorIntrin, decl_tensor_intrin
 
 __all__ = [
-    "Compute", "IterVar", "Operation", "Placeholder", "Scan", "Schedule", "StageHandle",
-    "Tensor", "abs",
-    "all", "any", "as_expr", "ceil", "comm_reducer", "compute", "cos", "create_schedule", "erf",
+    "BufferView", "Compute", "IterVar", "Operation", "Placeholder", "Scan", "Schedule",
+    "StageHandle", "Tensor", "TensorIntrin", "abs", "all", "any", "as_expr", "ceil", "comm_reducer", "compute", "cos", "create_schedule",
+    "decl_tensor_intrin", "erf",
     "exp", "floor", "if_then_else", "log", "lower", "max", "max_value", "min", "min_value",
     "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt", "scan", "select",
     "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",

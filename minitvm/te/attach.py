@@ -6,10 +6,13 @@ The readers that count are those that remain once inlined stages have vanished i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minitvm.te.stage import At, Stage, StageGraph
-from minitvm.te.tensor import IterVar
+from minitvm.te.tensor import Compute, IterVar
+from minitvm.tir import walk
+from minitvm.tir.ir import Expr, Read, Reduce
 
 INNERMOST = 1 << 30
 """The depth of what stands inside all loops of a stage."""
@@ -47,10 +50,41 @@ def readers_with_loops(graph: StageGraph, stage: Stage) -> list[Stage]:
     return found
 
 
-def enclosing(stage: Stage) -> dict[Stage, int]:
+def reading_depth(graph: StageGraph, reader: Stage, stage: Stage) -> int:
+    """The depth in the loops of `reader` at which it reads `stage`: innermost, unless that is for
+    the initial value of a reduction, which stands before the first reduce loop."""
+    initial = [
+        value
+        for body in (reader.op.bodies if isinstance(reader.op, Compute) else ())
+        if isinstance(body, Reduce)
+        for value in body.init
+    ]
+    if not initial or not _reads(graph, initial, stage):
+        return INNERMOST
+    return next(at for at, leaf in enumerate(reader.leaves) if leaf.kind == "reduce") - 1
+
+
+def _reads(graph: StageGraph, exprs: Sequence[Expr], stage: Stage) -> bool:
+    """Whether the expressions read `stage`, directly or through inlined stages."""
+    seen: set[Stage] = set()
+    stack = list(exprs)
+    while stack:
+        for node in walk.walk(stack.pop()):
+            if isinstance(node, Read):
+                producer = graph.by_op[node.tensor.op]
+                if producer is stage:
+                    return True
+                if producer.attach == "inline" and producer not in seen:
+                    seen.add(producer)
+                    assert isinstance(producer.op, Compute)
+                    stack.extend(producer.op.bodies)
+    return False
+
+
+def enclosing(stage: Stage, depth: int = INNERMOST) -> dict[Stage, int]:
     """The stages whose loops stand around the body of `stage`, with the depth of the innermost
-    such loop; `stage` itself included."""
-    depths = {stage: INNERMOST}
+    such loop; `stage` itself included, at `depth`."""
+    depths = {stage: depth}
     attach = stage.attach
     while isinstance(attach, At) and attach.stage not in depths:
         depths[attach.stage] = attach.stage.position(attach.axis)
@@ -61,15 +95,16 @@ def enclosing(stage: Stage) -> dict[Stage, int]:
 def legal_places(graph: StageGraph, stage: Stage) -> list[tuple[Stage, IterVar]]:
     """Every (stage, axis) that `stage` could be computed at, consumers' outermost loops first."""
     readers = remaining_readers(graph)[stage]
-    if not readers or stage.is_output:
+    if not readers or stage.is_output or stage in graph.owners or stage.is_scan:
         return []
-    chains = [enclosing(reader) for reader in readers]
+    chains = [enclosing(reader, reading_depth(graph, reader, stage)) for reader in readers]
     return [
         (parent, axis)
         for parent in chains[0]
         for position, axis in enumerate(parent.leaves)
         if position <= min(chain.get(parent, -1) for chain in chains)
         and parent.annotations.get(axis) != "vectorized"
+        and not parent.in_tensorized(axis)
     ]
 
 
@@ -82,7 +117,8 @@ def first_broken(graph: StageGraph) -> Broken | None:
         if isinstance(stage.attach, At):
             depth = stage.attach.stage.position(stage.attach.axis)
             for reader in readers[stage]:
-                if enclosing(reader).get(stage.attach.stage, -1) < depth:
+                chain = enclosing(reader, reading_depth(graph, reader, stage))
+                if chain.get(stage.attach.stage, -1) < depth:
                     return Broken(stage, reader)
     return None
 

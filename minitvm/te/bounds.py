@@ -101,14 +101,12 @@ def _scan_nest(bounds: Bounds, stage: Stage, op: Scan) -> Nest:
     """The loop over time: its variable is the step, from the first that is not given."""
     axis = op.scan_axis
     extent = simplified(extent_of(axis.extent), bounds.analyzer)
-    time: Expr = Var("t", axis.var.dtype)
-    if extent == 1:
-        time = axis.start
-    else:
-        least = at_least_one(extent) if isinstance(extent, int) else extent
-        bounds.analyzer.bind(time, axis.start, as_index(least, axis.var.dtype))
-    here = {axis: time}
-    return Nest(stage, op, (), {axis: extent}, here, here, {axis.var: time}, (), (), op.origin)
+    time = Var("t", axis.var.dtype)
+    least = max(extent, 1) if isinstance(extent, int) else extent
+    bounds.analyzer.bind(time, axis.start, as_index(least, time.dtype))
+    here: dict[IterVar, Expr] = {axis: axis.start if extent == 1 else time}
+    return Nest(stage, op, (), {axis: extent}, here, here, {axis.var: here[axis]}, (), (),
+                op.origin)
 
 
 def _region(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dimension, ...]:
@@ -201,7 +199,7 @@ def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ..
     expansions = [expand(body, points, bounds.graph, bounds.analyzer) for body in op.bodies]
     return Nest(
         stage, op, region, extents, variables, values, points,
-        (*_tensor_guards(op, region, points), *_split_guards(stage, extents, values)),
+        (*_tensor_guards(op, region, points), *split_guards(stage, extents, values)),
         tuple(expansion.value for expansion in expansions),
         _origin(op, expansions),
     )
@@ -281,7 +279,7 @@ def _unfuse(
     return values
 
 
-def _split_guards(
+def split_guards(
     stage: Stage, extents: Mapping[IterVar, Extent], values: Mapping[IterVar, Expr]
 ) -> list[Expr]:
     """Where a split may not divide: the parent stays below its extent."""

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass, replace
 
 from minitvm import dtypes
 from minitvm.errors import LoweringError
+from minitvm.origin import Origin
 from minitvm.te.attach import attached_to
 from minitvm.te.bounds import (
     Bounds,
@@ -38,6 +39,8 @@ from minitvm.te.pragmas import auto_unroll
 from minitvm.te.schedule import Schedule
 from minitvm.te.stage import At, Stage, StageGraph, unique_name
 from minitvm.te.tensor import Compute, IterVar, Scan, Tensor, output_dtypes
+from minitvm.te.tensor_intrin import BufferView, Parts
+from minitvm.te.tensorize import Place, match, outputs_of
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
     Allocate,
@@ -253,6 +256,7 @@ class _Lowering:
 
 
 def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:
+    known = [extent for extent in shape if isinstance(extent, int)]
     for extent in shape:
         if not isinstance(extent, int):
             raise LoweringError(
@@ -261,7 +265,7 @@ def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]
                 f"compute it inside a loop that reads a constant part of it"
             )
     dtype = next((axis.var.dtype for axis in stage.leaves), ir.INDEX)
-    return tuple(as_index(extent, dtype) for extent in shape)
+    return tuple(Const(max(extent, 1), dtype) for extent in known)
 
 
 def _default_scope(stage: Stage, nest: Nest) -> str:
@@ -311,18 +315,80 @@ class _NestWriter:
         """The whole nest, with the stages that are computed inside it."""
         variables = self.nest.variables
         guards = _place_guards(self.nest.guards, self.leaves, variables)
-        innermost = self._update if self.stage.is_reduction else self._store  # nothing in a scan
-        reduce = next((leaf for leaf in self.leaves if leaf.kind == "reduce"), None)
+        outer = self._outer_leaves()
+        reduce = next((leaf for leaf in outer if leaf.kind == "reduce"), None)
         with ExitStack() as facts:
             layers = self._unproven(guards.get(None, ()), facts)
-            for leaf in self.leaves:
+            for leaf in outer:
                 if leaf is reduce:
-                    layers.append(self._before(self._initialise(leaf)))
+                    layers.append(self._before(self._start_reduction(leaf)))
                 layers += self._loop(leaf, variables[leaf])
                 layers += self._unproven(guards.get(leaf, ()), facts)
                 for producer in attached_to(self.lowering.bounds.graph, self.stage, leaf):
                     layers.append(self.lowering.produce(producer))
-            return wrap(innermost(), layers)
+            return wrap(self._innermost(reduce is not None), layers)
+
+    def _outer_leaves(self) -> list[IterVar]:
+        """The loops to write: all, or those around a tensor intrinsic."""
+        if self.stage.tensorized is None:
+            return self.leaves
+        return self.leaves[: self.stage.position(self.stage.tensorized[0])]
+
+    def _innermost(self, is_started: bool) -> Stmt:
+        if self.stage.tensorized is not None:
+            return self._tensorized(is_started)
+        return self._update() if self.stage.is_reduction else self._store()
+
+    # --- tensor intrinsics ----------------------------------------------------------------------
+
+    def _parts(self, renamed: Mapping[Var, Expr]) -> Parts:
+        """The pieces of the intrinsic, for loops that are `renamed`."""
+        found = match(self.lowering.bounds, self.stage)
+        inputs = [self._view(tensor, place, renamed) for tensor, place in found.inputs]
+        simplify = self.analyzer.simplify
+        base = tuple(
+            simplify(walk.substitute(walk.substitute(index, found.inner), renamed))
+            for index in self.indices
+        )
+        outputs = [
+            BufferView(tensor.name, buffer, tensor.extents(), base, found.output_dimensions,
+                       self.nest.origin)
+            for tensor, buffer in zip(outputs_of(found.intrin), self.buffers, strict=True)
+        ]
+        return found.intrin.parts(inputs, outputs)
+
+    def _view(self, tensor: Tensor, place: Place, renamed: Mapping[Var, Expr]) -> BufferView:
+        base = tuple(walk.substitute(index, renamed) for index in place.base)
+        buffer, at = self.lowering.memory(place.stage, place.index, base)
+        return BufferView(tensor.name, buffer, tensor.extents(), at, place.dimensions,
+                          self.nest.origin)
+
+    def _tensorized(self, is_started: bool) -> Stmt:
+        """What the intrinsic does where its loops would stand."""
+        body, reset, update = self._parts({})
+        if is_started or body is None:
+            assert update is not None
+            start = ir.seq() if is_started else reset or self._initialise(self._first_inner())
+            return with_origin(ir.seq(start, update), self.nest.origin)
+        return with_origin(body, self.nest.origin)
+
+    def _first_inner(self) -> IterVar:
+        assert self.stage.tensorized is not None
+        return self.stage.tensorized[0]
+
+    def _start_reduction(self, reduce: IterVar) -> Stmt:
+        """The identity: element by element, or as the intrinsic resets its output."""
+        if self.stage.tensorized is None or self._parts({})[1] is None:
+            return self._initialise(reduce)
+
+        def reset(renamed: Mapping[Var, Expr]) -> Stmt:
+            statement = self._parts(renamed)[1]
+            assert statement is not None
+            return with_origin(statement, self.nest.origin)
+
+        return self._initialise(reduce, self._outer_leaves(), reset)
+
+    # --- loops ----------------------------------------------------------------------------------
 
     def _loop(self, leaf: IterVar, variable: Expr) -> list[Layer]:
         """A loop; nothing for one that would run once, whose variable is a constant."""
@@ -361,10 +427,14 @@ class _NestWriter:
             for buffer, body in zip(self.buffers, self.nest.bodies)
         ))
 
-    def _initialise(self, reduce: IterVar) -> Stmt:
-        """The identity, stored by copies of the spatial loops that stand inside `reduce`."""
+    def _initialise(
+        self, reduce: IterVar, among: Sequence[IterVar] | None = None,
+        statement: Callable[[Mapping[Var, Expr]], Stmt] | None = None,
+    ) -> Stmt:
+        """The identity, stored by copies of the spatial loops that stand inside `reduce`; or
+        another statement, in copies of those `among` these."""
         depth = self.stage.position(reduce)
-        leaves = [leaf for leaf in self.leaves[depth:] if leaf.kind == "spatial"]
+        leaves = [leaf for leaf in (among or self.leaves)[depth:] if leaf.kind == "spatial"]
         fresh = loop_variables(leaves, self.nest.extents, self.analyzer, "_init")
         renamed = {
             variable: fresh[leaf]
@@ -378,12 +448,15 @@ class _NestWriter:
             for leaf in leaves:
                 layers += self._loop(leaf, fresh[leaf])
                 layers += self._unproven(guards.get(leaf, ()), facts)
+        return wrap((statement or self._store_identity)(renamed), layers)
+
+    def _store_identity(self, renamed: Mapping[Var, Expr]) -> Stmt:
         indices = tuple(walk.substitute(index, renamed) for index in self.indices)
         values = [walk.substitute(value, renamed) for value in self._initial_values()]
-        return wrap(ir.seq(*(
+        return ir.seq(*(
             Store(buffer, indices, values[body.index], self.nest.origin)
             for buffer, body in zip(self.buffers, self._reduces())
-        )), layers)
+        ))
 
     def _initial_values(self) -> Sequence[Expr]:
         first = self._reduces()[0]
@@ -434,6 +507,15 @@ class _NestWriter:
         for variable, value in zip(reversed(variables), reversed(values)):
             statement = Let(variable, value, statement, origin)
         return statement
+
+
+def with_origin(statement: Stmt, origin: Origin) -> Stmt:
+    """The statement, and all in it, with an origin where they have none."""
+    def give(node: Stmt) -> Stmt:
+        assert is_dataclass(node)
+        return node if node.origin else replace(node, origin=origin)
+
+    return walk.rewrite_statement(statement, give)
 
 
 def _start(leaf: IterVar, variable: Expr) -> Expr:

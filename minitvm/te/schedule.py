@@ -19,11 +19,13 @@ from dataclasses import dataclass
 
 from minitvm.errors import ScheduleError
 from minitvm.te.inline import expanded_size
+from minitvm.te.log import read_log, write_log
 from minitvm.te.primitives import apply
 from minitvm.te.show import leaf_names, refuse, show_graph
 from minitvm.te.stage import Stage, StageGraph
 from minitvm.te.steps import (
     Annotate,
+    Bind,
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -32,13 +34,18 @@ from minitvm.te.steps import (
     Fuse,
     Pragma,
     Reorder,
+    Rfactor,
     SetScope,
     Split,
     Step,
+    StorageAlign,
+    Tensorize,
 )
 from minitvm.te.tensor import Compute, IterVar, Operation, Tensor
+from minitvm.te.tensor_intrin import INTRINSICS, TensorIntrin
 
 Axis = IterVar | str
+Key = Tensor | Operation | str
 
 
 def create_schedule(ops: Tensor | Operation | Sequence[Tensor | Operation]) -> Schedule:
@@ -101,7 +108,18 @@ class Schedule:
         """The loop nest now, or as it was after `step` steps."""
         return show_graph(self.graph if step is None else self.prefix(step).graph)
 
-    def cache_write(self, tensor: Tensor, scope: str) -> Tensor:
+    def to_python(self) -> str:
+        """The steps as Python statements that take them, on a fresh schedule `s`."""
+        return write_log(self.steps)
+
+    __str__ = to_python
+
+    @staticmethod
+    def parse_log(text: str) -> tuple[Step, ...]:
+        """The steps that such statements are, for `replay`; raises `ParseError`."""
+        return read_log(text)
+
+    def cache_write(self, tensor: Tensor | str, scope: str) -> Tensor:
         """A new stage computes `tensor` in memory of `scope`; the stage of `tensor` then copies.
 
         Gives the new stage's tensor. The old stage keeps its spatial axes, the new one has the
@@ -109,19 +127,35 @@ class Schedule:
         """
         tensors = self.apply(CacheWrite(self[tensor].name, scope))
         assert isinstance(tensors, tuple)
-        cached: Tensor = tensors[tensor.index]
+        cached: Tensor = tensors[_index(tensor, 0)]
         return cached
 
     def cache_read(
-        self, tensor: Tensor, scope: str, readers: Tensor | Operation | Sequence[Tensor | Operation]
+        self, tensor: Tensor | str, scope: str,
+        readers: Tensor | Operation | str | Sequence[Tensor | Operation | str], index: int = 0,
     ) -> Tensor:
         """A new stage copies `tensor` into memory of `scope`; `readers` read the copy. Gives its
-        tensor."""
-        items = readers if isinstance(readers, Sequence) else (readers,)
+        tensor. A tensor may be named by its stage, and by its `index` there."""
+        items = [readers] if isinstance(readers, Key) else list(readers)
         names = tuple(self[reader].name for reader in items)
-        cached = self.apply(CacheRead(self[tensor].name, tensor.index, scope, names))
+        cached = self.apply(CacheRead(self[tensor].name, _index(tensor, index), scope, names))
         assert isinstance(cached, Tensor)
         return cached
+
+    def rfactor(
+        self, tensor: Tensor | str, axis: Axis, factor_axis: int = 0
+    ) -> Tensor | tuple[Tensor, ...]:
+        """A new stage reduces over all loops of `tensor` but `axis`, which becomes axis
+        `factor_axis` of the new stage's tensor; the old stage reduces over that. Gives the new
+        tensor (a tuple of them for a tuple reduction)."""
+        handle = self[tensor]
+        tensors = self.apply(Rfactor(handle.name, handle.axis_name(axis), factor_axis))
+        assert isinstance(tensors, tuple)
+        return tensors if len(tensors) > 1 else tensors[0]
+
+
+def _index(tensor: Tensor | str, otherwise: int) -> int:
+    return tensor.index if isinstance(tensor, Tensor) else otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +254,23 @@ class StageHandle:
     def parallel(self, axis: Axis) -> None:
         """Shares the iterations of a loop among threads."""
         self.schedule.apply(Annotate(self.name, self.axis_name(axis), "parallel"))
+
+    def bind(self, axis: Axis, thread: IterVar | str) -> None:
+        """Runs a loop on the GPU threads of `te.thread_axis(...)`; CPU targets refuse it."""
+        tag = thread if isinstance(thread, str) else thread.name
+        self.schedule.apply(Bind(self.name, self.axis_name(axis), tag))
+
+    def tensorize(self, axis: Axis, intrin: TensorIntrin | str) -> None:
+        """Puts the body of a tensor intrinsic in place of the loops from `axis` inwards."""
+        name = intrin if isinstance(intrin, str) else intrin.name
+        if isinstance(intrin, TensorIntrin):
+            INTRINSICS[name] = intrin
+        self.schedule.apply(Tensorize(self.name, self.axis_name(axis), name))
+
+    def storage_align(self, axis: Axis, factor: int, offset: int = 0) -> None:
+        """Pads the stage's memory: the stride of `axis` is a multiple of `factor`, plus
+        `offset`."""
+        self.schedule.apply(StorageAlign(self.name, self.axis_name(axis), factor, offset))
 
     def pragma(self, axis: Axis, name: str, value: int | str | bool | None = None) -> None:
         """Records a name and a value on a loop."""

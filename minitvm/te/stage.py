@@ -19,6 +19,7 @@ from minitvm.errors import ScheduleError
 from minitvm.te.extent import Extent, as_index, ceil_div, extent_of
 from minitvm.te.pragmas import AUTO_UNROLL
 from minitvm.te.tensor import Compute, IterVar, Operation, Placeholder, Scan, Tensor
+from minitvm.te.tensor_intrin import TensorIntrin
 from minitvm.tir.ir import Const, LoopKind, Var
 
 
@@ -95,6 +96,7 @@ class Stage:
     pragmas: list[tuple[IterVar, str, int | str | bool | None]] = field(default_factory=list)
     bindings: dict[IterVar, str] = field(default_factory=dict)
     alignment: tuple[int, int, int] | None = None  # dimension, factor, offset
+    tensorized: tuple[IterVar, TensorIntrin] | None = None
     attach: Attach = "root"
     scope: str | None = None
     labels: dict[IterVar, str] = field(default_factory=dict)
@@ -116,6 +118,11 @@ class Stage:
         for axis in self.leaves:
             self.label(axis)
         self.reads = op.inputs
+
+    def reset(self, op: Compute) -> None:
+        """Takes an operation with other loops; place and scope of the stage stay."""
+        self.relations, self.annotations, self.pragmas, self.bindings = [], {}, [], {}
+        self.set_op(op)
 
     def replace_body(self, op: Compute) -> None:
         """Takes an operation with the same axes and another body; the loops stay."""
@@ -157,6 +164,12 @@ class Stage:
         """Becomes what it was when `saved` was taken."""
         for slot in Stage.__slots__:
             setattr(self, slot, getattr(saved, slot))
+
+    def in_tensorized(self, axis: IterVar) -> bool:
+        """Whether a tensor intrinsic stands for the loop of a leaf."""
+        if self.tensorized is None or axis not in self.leaves:
+            return False
+        return self.position(axis) >= self.position(self.tensorized[0])
 
     @property
     def is_input(self) -> bool:
@@ -203,8 +216,9 @@ class StageGraph:
         for stage in self.stages:
             if isinstance(stage.op, Scan):
                 self._own(stage, stage.op)
-        for stage in self.stages:
-            self.place_in_scan(stage)
+        if self.owners:
+            for stage in self.stages:
+                self.place_in_scan(stage)
 
     def _own(self, stage: Stage, scan: Scan) -> None:
         for index in range(len(scan.states)):

@@ -1,15 +1,16 @@
 """The steps of a schedule: frozen data on stages and axes by name.
 
-    Step = Split | Fuse | Reorder | Annotate | Pragma | ComputeAt | ComputeInline | ComputeRoot
-         | SetScope | CacheRead | CacheWrite
+    Step = Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline
+         | ComputeRoot | SetScope | StorageAlign | CacheRead | CacheWrite | Rfactor | Tensorize
 
 A schedule is the tuple of its steps: replaying them on the same computes gives the same schedule.
-`to_json` and `from_json` turn a step into plain lists and values and back, for tuning records.
+`to_json` and `from_json` turn a step into plain lists and values and back, for tuning records;
+`steps_to_json` and `steps_from_json` do so for all of a schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -50,6 +51,15 @@ class Annotate:
     stage: str
     axis: str
     kind: LoopKind
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A loop runs on the GPU threads `tag`."""
+
+    stage: str
+    axis: str
+    tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,16 @@ class SetScope:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageAlign:
+    """In the memory of a stage, the stride of an axis is a multiple of `factor`, plus `offset`."""
+
+    stage: str
+    axis: str
+    factor: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRead:
     """A new stage copies output `index` of `stage`; the readers read the copy."""
 
@@ -111,14 +131,37 @@ class CacheWrite:
     scope: str
 
 
-Step = (Split | Fuse | Reorder | Annotate | Pragma | ComputeAt | ComputeInline | ComputeRoot
-        | SetScope | CacheRead | CacheWrite)
+@dataclass(frozen=True, slots=True)
+class Rfactor:
+    """A new stage reduces over all loops of `stage` but `axis`, which `stage` then reduces."""
+
+    stage: str
+    axis: str
+    factor_axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tensorize:
+    """The tensor intrinsic of that name does what the loops from `axis` inwards do."""
+
+    stage: str
+    axis: str
+    intrin: str
+
+
+Step = (Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline | ComputeRoot
+        | SetScope | StorageAlign | CacheRead | CacheWrite | Rfactor | Tensorize)
 
 KINDS: Mapping[str, type[Step]] = {
     kind.__name__: kind
-    for kind in (Split, Fuse, Reorder, Annotate, Pragma, ComputeAt, ComputeInline, ComputeRoot,
-                 SetScope, CacheRead, CacheWrite)
+    for kind in (Split, Fuse, Reorder, Annotate, Bind, Pragma, ComputeAt, ComputeInline,
+                 ComputeRoot, SetScope, StorageAlign, CacheRead, CacheWrite, Rfactor, Tensorize)
 }
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "int | None": (int, type(None)), "LoopKind": (str,),
+    "tuple[str, ...]": (), "int | str | bool | None": (int, str, bool, type(None)),
+}
+"""What a field of a step may hold, by its annotation."""
 
 
 def to_json(step: Step) -> list[Any]:
@@ -133,5 +176,29 @@ def from_json(data: list[Any]) -> Step:
     kind: Any = KINDS.get(data[0]) if data and isinstance(data[0], str) else None
     if kind is None or len(data) - 1 != len(fields(kind)):
         raise ScheduleError(f"{data!r} is not a schedule step; the kinds are {', '.join(KINDS)}")
+    for item, value in zip(fields(kind), data[1:], strict=True):
+        if not _fits(value, str(item.type)):
+            raise ScheduleError(
+                f"{data!r} is not a schedule step: {item.name} of {data[0]} takes {item.type}, "
+                f"not {value!r}"
+            )
     step: Step = kind(*(tuple(value) if isinstance(value, list) else value for value in data[1:]))
     return step
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, list | tuple):
+        return kind.startswith("tuple") and all(isinstance(part, str) for part in value)
+    if isinstance(value, bool):
+        return "bool" in kind
+    return isinstance(value, _TYPES[kind])
+
+
+def steps_to_json(steps: Iterable[Step]) -> list[list[Any]]:
+    """All steps of a schedule as lists."""
+    return [to_json(step) for step in steps]
+
+
+def steps_from_json(data: Iterable[list[Any]]) -> tuple[Step, ...]:
+    """The inverse of `steps_to_json`."""
+    return tuple(map(from_json, data))

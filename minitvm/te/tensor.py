@@ -245,7 +245,7 @@ def thread_axis(
 ) -> IterVar:
     """An axis of GPU threads, such as `te.thread_axis("blockIdx.x")`, for `bind`."""
     if isinstance(dom, str):
-        dom, tag = None, dom
+        return thread_axis(None, dom, name)
     low, high = (as_expr(end) for end in dom or (0, 0))
     return IterVar(Var(name or tag, low.dtype), low, high - low, "thread")
 

@@ -29,6 +29,19 @@ def matrix_program(c_is_input):
     return {"A": A, "C": C, "D": D, "s": te.create_schedule(D)}, (C if c_is_input else A, D)
 
 
+def sum_program():
+    A = te.placeholder((4, 8), name="A")
+    k = te.reduce_axis((0, 8), name="k")
+    E = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="E")
+    return {"A": A, "E": E, "s": te.create_schedule(E)}, (A, E)
+
+
+def program(after):
+    if "E[" in after:
+        return sum_program()
+    return vector_program() if "B[" in after else matrix_program("A[" not in after)
+
+
 def body_text(schedule: Schedule, args) -> str:
     text = re.sub(r"  #: .*", "", print_func(te.lower(schedule, args)))
     return textwrap.dedent(text.split("\n", 1)[1]).strip()
@@ -39,7 +52,7 @@ def test_docstring_says_what_the_step_does(function):
     doc = inspect.getdoc(function)
     step = re.search(r"^Step: (.*)$", doc, re.MULTILINE).group(1)
     before, after = re.search(r"\nBefore:\n(.*)\nAfter:\n(.*)", doc, re.DOTALL).groups()
-    names, args = vector_program() if "B[" in after else matrix_program("A[" not in before)
+    names, args = program(before + after)
     schedule = names["s"]
     for given in re.findall(r"^Given: (.*)$", doc, re.MULTILINE):
         eval(given, names)
@@ -54,4 +67,5 @@ def test_every_loop_changing_primitive_is_documented():
     assert {function.__name__ for function in DOCUMENTED} >= {
         "apply_split", "apply_fuse", "apply_reorder", "apply_annotate", "apply_compute_at",
         "apply_compute_inline", "apply_compute_root", "apply_cache_read", "apply_cache_write",
+        "apply_pragma", "apply_rfactor", "apply_storage_align",
     }

@@ -8,6 +8,7 @@ import pytest
 from minitvm import te
 from minitvm.errors import ScheduleError
 from minitvm.te import steps
+from minitvm.te.log import read_log, write_log
 from minitvm.te.schedule import Schedule
 from minitvm.tir import ir, walk
 from minitvm.tir.interpret import run
@@ -60,14 +61,22 @@ def test_every_kind_of_step_goes_through_json():
         steps.Annotate("C", "i", "parallel"), steps.Pragma("C", "i", "p", "text"),
         steps.ComputeAt("C", "D", "y"), steps.ComputeInline("C"), steps.ComputeRoot("C"),
         steps.SetScope("C", "local"), steps.CacheRead("A", 1, "local", ("C", "D")),
-        steps.CacheWrite("C", "global"),
+        steps.CacheWrite("C", "global"), steps.StorageAlign("C", "i", 8, 3),
+        steps.Bind("C", "i", "blockIdx.x"), steps.Rfactor("C", "k", 1),
+        steps.Tensorize("C", "j", "row_fma"),
     ]
     assert {type(step).__name__ for step in examples} == set(steps.KINDS)
     for step in examples:
         assert steps.from_json(json.loads(json.dumps(steps.to_json(step)))) == step
+    assert read_log(write_log(examples)) == tuple(examples)
+    assert steps.steps_from_json(steps.steps_to_json(examples)) == tuple(examples)
 
 
-@pytest.mark.parametrize("data", [[], ["Split"], ["Nothing", 1], ["Split", 1, 2, 3, 4, 5], [3]])
+@pytest.mark.parametrize("data", [
+    [], ["Split"], ["Nothing", 1], ["Split", 1, 2, 3, 4, 5], [3], ["Split", "C", 2, 3, None],
+    ["Split", "C", "i", True, None], ["Fuse", "C", "i"], ["Fuse", "C", ["i", 2]],
+    ["Split", "C", "i", [1], None],
+])
 def test_what_is_no_step(data):
     with pytest.raises(ScheduleError, match="is not a schedule step"):
         steps.from_json(data)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from minitvm.origin import Origin, merge_all
 from minitvm.te.attach import attached_to
-from minitvm.te.primitives.checks import attempt, check_places, find_stage, operation
+from minitvm.te.primitives.checks import (
+    attempt,
+    check_compute,
+    check_places,
+    check_unscheduled_space,
+    find_stage,
+    operation,
+)
 from minitvm.te.primitives.place import SCOPES
 from minitvm.te.show import refuse
-from minitvm.te.stage import Stage, StageGraph, unique_name
+from minitvm.te.stage import Stage, StageGraph, loops_of, unique_name
 from minitvm.te.steps import CacheRead, CacheWrite
 from minitvm.te.tensor import Compute, IterVar, Tensor
 from minitvm.tir import walk
@@ -34,10 +41,14 @@ def apply_cache_write(graph: StageGraph, step: CacheWrite) -> tuple[Tensor, ...]
     action = f"cache_write({step.scope})"
     stage = find_stage(graph, step.stage, action)
     _check_scope(graph, stage, step.scope, action)
-    if stage.relations or stage.annotations or attached_to(graph, stage):
-        refuse(graph, stage, action, "its loops are already scheduled; cache_write comes first")
+    check_compute(graph, stage, action)
     if stage.attach == "inline":
-        refuse(graph, stage, action, "it is computed inline and has no memory")
+        refuse(graph, stage, action, "it is computed inline and has no memory",
+               ["compute_root first"])
+    if stage.leaves != loops_of(stage.op) or attached_to(graph, stage):
+        refuse(graph, stage, action, "its loops are already scheduled; cache_write comes first",
+               ["cache_write first"])
+    check_unscheduled_space(graph, stage, action, "cache_write")
     op = operation(stage)
     name = unique_name(f"{stage.name}.{step.scope}", graph.by_name)
     axes = tuple(_renamed(axis, f"{axis.name}.c") for axis in op.axis)
@@ -54,10 +65,11 @@ def apply_cache_write(graph: StageGraph, step: CacheWrite) -> tuple[Tensor, ...]
     with attempt(graph, stage, action, stage):
         added = graph.add(cache, graph.stages.index(stage))
         added.scope = step.scope
-        stage.set_op(copy)
+        stage.reset(copy)
         graph.by_op[copy] = stage
         graph.changed(added)
         graph.changed(stage)
+        graph.place_in_scan(added)
         check_places(graph)
     return tensors
 
@@ -81,6 +93,9 @@ def apply_cache_read(graph: StageGraph, step: CacheRead) -> Tensor:
     if source is None:
         refuse(graph, step.stage, action, "there is no such stage", graph.by_name)
     _check_scope(graph, source, step.scope, action)
+    if source in graph.owners and not source.is_input:
+        refuse(graph, source, action, "it is a part of a scan, whose memory its readers share",
+               [f"cache_read of {graph.owners[source][0].name}"])
     readers = [find_stage(graph, name, action) for name in step.readers]
     actual = [other for other in graph.readers(source)
               if any(_is_output_of(graph, source, step.index, tensor) for tensor in other.reads)]
@@ -100,6 +115,7 @@ def apply_cache_read(graph: StageGraph, step: CacheRead) -> Tensor:
         added.scope = step.scope
         for reader in readers:
             _redirect(graph, reader, source, step.index, result)
+        graph.place_in_scan(added)
         check_places(graph)
     return result
 

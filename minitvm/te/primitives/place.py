@@ -1,13 +1,21 @@
-"""compute_at, compute_inline, compute_root, set_scope: where a stage is computed and kept."""
+"""compute_at, compute_inline, compute_root, set_scope, storage_align: where a stage is computed
+and kept."""
 
 from __future__ import annotations
 
 from minitvm.te.attach import attached_to, legal_places
 from minitvm.te.inline import too_large
-from minitvm.te.primitives.checks import Illegal, attempt, check_places, find_stage
+from minitvm.te.primitives.checks import (
+    Illegal,
+    attempt,
+    check_compute,
+    check_places,
+    find_stage,
+    operation,
+)
 from minitvm.te.show import refuse
 from minitvm.te.stage import At, Stage, StageGraph
-from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope
+from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope, StorageAlign
 
 SCOPES = ("global", "local")
 
@@ -34,6 +42,8 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
     """
     action = f"compute_at({step.parent}, {step.axis})"
     stage = find_stage(graph, step.stage, action)
+    check_compute(graph, stage, action)
+    _check_own_memory(graph, stage, action)
     _check_not_output(graph, stage, action)
     parent = find_stage(graph, step.parent, action)
     places = legal_places(graph, stage)
@@ -44,6 +54,8 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
     if parent.annotations.get(axis) == "vectorized":
         refuse(graph, stage, action, "that loop is vectorized, and each lane would need a copy",
                choices)
+    if parent.in_tensorized(axis):
+        refuse(graph, stage, action, "a tensor intrinsic stands for that loop", choices)
     if (parent, axis) not in places:
         refuse(graph, stage, action, _why_not(graph, stage, parent), choices)
     if "parallel" in stage.annotations.values():
@@ -86,12 +98,18 @@ def apply_compute_inline(graph: StageGraph, step: ComputeInline) -> None:
     action = "compute_inline"
     stage = find_stage(graph, step.stage, action)
     choices = ["compute_root", "compute_at"]
+    check_compute(graph, stage, action)
+    _check_own_memory(graph, stage, action)
     _check_not_output(graph, stage, action)
     if stage.is_reduction:
         refuse(graph, stage, action, "it is a reduction, which needs memory to add up in", choices)
     attached = attached_to(graph, stage)
     if attached:
         refuse(graph, stage, action, f"{attached[0].name} is computed inside its loops", choices)
+    if stage.tensorized is not None:
+        refuse(graph, stage, action, "a tensor intrinsic computes it into memory", choices)
+    if stage.bindings or "parallel" in stage.annotations.values():
+        refuse(graph, stage, action, "its loops are shared among threads", ["compute_root"])
     with attempt(graph, stage, action, stage):
         stage.attach = "inline"
         reason = too_large(graph, stage)
@@ -133,4 +151,56 @@ def apply_set_scope(graph: StageGraph, step: SetScope) -> None:
         refuse(graph, stage, action, f"{step.scope!r} is no scope", SCOPES)
     if stage.is_output:
         refuse(graph, stage, action, "it is an output, whose memory is the caller's")
+    _check_own_memory(graph, stage, action)
     stage.scope = step.scope
+
+
+def _check_own_memory(graph: StageGraph, stage: Stage, action: str) -> None:
+    if stage in graph.owners:
+        scan, _ = graph.owners[stage]
+        role = "update" if graph.is_update(stage) else "initial value"
+        refuse(graph, stage, action,
+               f"it is the {role} of the scan {scan.name}, computed into the memory of that",
+               [f"the same on {scan.name}", "cache_write"])
+
+
+def apply_storage_align(graph: StageGraph, step: StorageAlign) -> None:
+    """Pads the memory of a stage, so that the stride of an axis is a multiple of `factor`, plus
+    `offset`. The elements of the axes inside it lie one after the other.
+
+    Step: s[C].storage_align("y", 16, 4)
+    Before:
+        C = allocate((4, 8), "float32")
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    After:
+        C = allocate((4, 20), "float32")
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    """
+    action = f"storage_align({step.axis}, {step.factor}, {step.offset})"
+    stage = find_stage(graph, step.stage, action)
+    check_compute(graph, stage, action)
+    _check_own_memory(graph, stage, action)
+    if stage.is_output:
+        refuse(graph, stage, action, "it is an output, whose memory is the caller's",
+               [other.name for other in graph.stages if not other.is_output])
+    axes = operation(stage).axis
+    choices = [stage.labels[axis] for axis in axes[:-1]]
+    axis = stage.axes.get(step.axis)
+    if axis is None or axis not in axes[:-1]:
+        is_last = axis in axes
+        reason = "the innermost axis has stride 1" if is_last else "it is no axis of the tensor"
+        refuse(graph, stage, action, reason, choices)
+    if step.factor < 1 or not 0 <= step.offset < step.factor:
+        refuse(graph, stage, action, "it takes a positive factor and an offset below it",
+               ["factor=16, offset=0"])
+    stage.alignment = (axes.index(axis), step.factor, step.offset)
