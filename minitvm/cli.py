@@ -5,7 +5,8 @@
     minitvm ops
 
 Results go to standard output, progress and errors to standard error. The exit status is 0, or 1 for
-what minitvm refuses (one sentence, `error: ...`), 2 for a wrong command line, 130 after Ctrl-C.
+what minitvm refuses (one sentence, `error: ...`), 2 for a wrong command line, 130 after Ctrl-C, 143
+where the process was asked to end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import io
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import time
 import tokenize
 from collections.abc import Mapping, Sequence
@@ -31,7 +34,7 @@ from minitvm.report import print_compilation, print_run, print_table, progress
 from minitvm.runtime import Module, TensorInfo
 from minitvm.runtime.abi import c_name
 
-REFUSED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141
+REFUSED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 130, 141, 143
 """Exit statuses; a wrong command line is click's 2."""
 
 
@@ -43,6 +46,8 @@ class _CommandLine(click.Group):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # names may not fit the encoding
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # cleans up on its way
         try:
             status = super().main(*args, **{**extra, "standalone_mode": False})
         except click.UsageError as error:

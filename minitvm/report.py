@@ -30,11 +30,16 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    """A stream is None where it was closed before Python started."""
+    return stream is not None and stream.isatty()
+
+
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
                 numbers: Sequence[int] = ()) -> None:
     """A table on standard output. `numbers` are the columns aligned to the right; `header` may be
     empty."""
-    if not sys.stdout.isatty():
+    if not _is_terminal(sys.stdout):
         click.echo(_columns([header, *rows] if header else rows, numbers))
         return
     from rich.table import Table
@@ -65,7 +70,7 @@ def progress(first: str, shown: bool = True) -> Iterator[Report]:
 
     It is drawn only when moved, never from a thread of its own, which would disturb measurements.
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown or not _is_terminal(sys.stderr):
         yield lambda step, done, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

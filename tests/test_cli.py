@@ -219,6 +219,12 @@ def test_a_closed_pipe_is_silent():
     assert (done.returncode, done.stderr) == (cli.BROKEN_PIPE, b"")
 
 
+def test_closed_streams_are_no_reason_to_fail(folder):
+    words = " ".join([*COMMAND, "run", str(folder / "picks.so")])
+    done = subprocess.run(["sh", "-c", f"{words} >&- 2>&-"], env=ENVIRONMENT)
+    assert done.returncode == 0
+
+
 def closed_pipe() -> int:
     """The writing end of a pipe that nobody reads."""
     reading, writing = os.pipe()
@@ -268,7 +274,9 @@ def test_progress_goes_to_a_terminal_alone(folder, tmp_path):
     assert "running" in on_terminal("run", tmp_path / "net.so", "--repeat", 5, stream="stderr")
 
 
-def test_an_interruption_is_one_line_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number, status, message", [
+    (signal.SIGINT, cli.INTERRUPTED, "interrupted\n"), (signal.SIGTERM, cli.TERMINATED, "")])
+def test_an_interruption_is_one_line_and_leaves_nothing(number, status, message, tmp_path):
     onnx.save(zoo.mobilenet_v2(weights=0, image=64), tmp_path / "net.onnx")
     dump = tmp_path / "passes" / "kernels"  # made when the first kernel is
     process = subprocess.Popen([*COMMAND, "compile", "net.onnx", "--dump", "passes"],
@@ -277,7 +285,7 @@ def test_an_interruption_is_one_line_and_leaves_nothing(tmp_path):
     deadline = time.monotonic() + 60
     while not dump.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (cli.INTERRUPTED, "interrupted\n")
+    assert (process.returncode, errors) == (status, message)
     assert sorted(os.listdir(tmp_path)) == ["net.onnx", "passes"]

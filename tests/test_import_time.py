@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-HEAVY = {"llvmlite", "onnx", "google", "networkx", "rich", "click", "platformdirs", "xgboost", "PIL",
-         "onnxruntime", "openvino", "scipy", "hypothesis"}
+HEAVY = {"llvmlite", "onnx", "google", "networkx", "rich", "click", "platformdirs", "xgboost",
+         "PIL", "onnxruntime", "openvino", "scipy", "hypothesis"}
 
 
 def loaded_by(statement: str) -> set[str]:
