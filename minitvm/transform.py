@@ -29,6 +29,9 @@ CONFIG_KEYS: dict[str, str] = {
     "relay.recursion_limit": "how deeply compiled functions may call each other (default 1000)",
     "relay.fusion_rules": "patterns or FusionRules: each match is one kernel (default none)",
     "tir.disable_vectorize": "lower vectorized loops as serial ones (default False)",
+    "tir.unroll_max_step": "unroll serial loops that make at most so many stores (default 0)",
+    "tir.unroll_max_extent": "and that run at most so often (default 16)",
+    "tir.unroll_explicitly": "repeat unrolled loops in tir; else LLVM does it (default False)",
     "cache.directory": "where compiled kernels are kept; None turns the cache off",
 }
 """The keys that `PassContext(config=...)` takes, with what they mean."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from minitvm.tir.ir import PrimFunc
+from minitvm.tir.passes.common_subexpr_elim import common_subexpr_elim
 from minitvm.tir.passes.flatten_buffers import flatten_buffers
 from minitvm.tir.passes.hoist_invariants import hoist_invariants
 from minitvm.tir.passes.loop_partition import loop_partition
 from minitvm.tir.passes.narrow_deep_expressions import narrow_deep_expressions
+from minitvm.tir.passes.remove_no_op import remove_no_op
 from minitvm.tir.passes.simplify import simplify
 from minitvm.tir.passes.storage_rewrite import storage_rewrite
 from minitvm.tir.passes.unroll_loop import unroll_fully, unroll_loop
 from minitvm.tir.passes.vectorize_loop import vectorize_loop
 from minitvm.transform import Pass, Sequential
 
-__all__ = ["ALL", "LOWERING", "flatten_buffers", "hoist_invariants", "loop_partition", "lower",
-           "narrow_deep_expressions", "simplify", "storage_rewrite", "unroll_fully", "unroll_loop",
-           "vectorize_loop"]
+__all__ = [
+    "ALL", "LOWERING", "common_subexpr_elim", "flatten_buffers", "hoist_invariants",
+    "loop_partition", "lower", "narrow_deep_expressions", "remove_no_op", "simplify",
+    "storage_rewrite", "unroll_fully", "unroll_loop", "vectorize_loop",
+]  # fmt: skip
 
 LOWERING: Sequential[PrimFunc] = Sequential(
     [
@@ -26,6 +30,8 @@ LOWERING: Sequential[PrimFunc] = Sequential(
         vectorize_loop,
         unroll_loop,
         hoist_invariants,  # last of those that move code: guards stand where partition left them
+        common_subexpr_elim,
+        remove_no_op,
         storage_rewrite,
     ]
 )

@@ -1,9 +1,11 @@
 """HoistInvariants: guards and quotients that a loop doesn't change move out of it.
 
 A guard around all of a loop's body that neither names the loop's variable nor reads memory is
-tested once. A quotient or remainder of indices, which costs more than all other index arithmetic,
-becomes a let in front of the outermost loop that doesn't change it. Cheaper expressions are left
-where they are: LLVM moves those, and keeps them out of registers where registers are dear.
+tested once; with an else, there is a loop for either case. Neighbours with one guard share it.
+
+A quotient or remainder of indices, which costs more than all other index arithmetic, becomes a let
+in front of the outermost loop that doesn't change it. Cheaper expressions are left where they are:
+LLVM moves those, and keeps them out of registers where registers are dear.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from minitvm import dtypes
+from minitvm.origin import merge
 from minitvm.tir import walk
 from minitvm.tir.ir import (
+    Allocate,
     Binary,
     Const,
     Expr,
@@ -20,10 +24,12 @@ from minitvm.tir.ir import (
     If,
     Let,
     PrimFunc,
+    Seq,
     Stmt,
     Var,
+    seq,
 )
-from minitvm.tir.passes.copying import origins_of, with_body
+from minitvm.tir.passes.copying import copy_statement, origins_of, with_body
 from minitvm.tir.passes.movable import is_invariant, is_total
 from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
@@ -57,15 +63,46 @@ def hoist_invariants(func: PrimFunc) -> PrimFunc:
 
 
 def _hoist_guard(statement: Stmt) -> Stmt:
+    """Takes the guard of all that a statement does out of it; its body is done already."""
     match statement:
-        case For(var, start, extent, kind, If(condition, then_body, None, guard_origin), origin):
-            if kind == "parallel" or not (
-                is_total(condition) and is_invariant(condition, {var})
-            ):
-                return statement
-            inner = For(var, start, extent, kind, then_body, origin)
-            return If(condition, inner, None, guard_origin)
+        case For(var, _, _, kind, If() as guard) if kind != "parallel":
+            return _around(statement, guard, var)
+        case Let(var, _, If(_, _, None) as guard):
+            return _around(statement, guard, var)
+        case Allocate(_, If(_, _, None) as guard):
+            return _around(statement, guard, None)
+        case Seq(statements):
+            return _join_guards(statement, statements)
     return statement
+
+
+def _around(statement: For | Let | Allocate, guard: If, var: Var | None) -> Stmt:
+    """The guard around a statement that had it as its body, where that may be."""
+    condition, otherwise = guard.condition, guard.else_body
+    changing = () if var is None else (var,)
+    if not (is_total(condition) and is_invariant(condition, changing)):
+        return statement
+    exprs = walk.expressions(statement)
+    then_body = walk.with_parts(statement, exprs, (guard.then_body,))
+    if otherwise is None:
+        return If(condition, then_body, None, guard.origin)
+    other = copy_statement(walk.with_parts(statement, exprs, (otherwise,)), {})
+    return If(condition, then_body, other, guard.origin)
+
+
+def _join_guards(statement: Seq, statements: tuple[Stmt, ...]) -> Stmt:
+    """Neighbours under one condition that nothing changes share it."""
+    joined: list[Stmt] = []
+    for item in statements:
+        last = joined[-1] if joined else None
+        match last, item:
+            case If(condition, first, None, origin), If(again, second, None, more) if (
+                condition == again and is_invariant(condition, ())
+            ):
+                joined[-1] = If(condition, seq(first, second), None, merge(origin, more))
+            case _:
+                joined.append(item)
+    return statement if len(joined) == len(statements) else seq(*joined)
 
 
 # --- divisions ----------------------------------------------------------------------------------
