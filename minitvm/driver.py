@@ -38,8 +38,12 @@ from minitvm.relay.onnx import from_onnx
 from minitvm.relay.passes import (
     alter_op_layout,
     canonicalize_ops,
+    combine_parallel_batch_matmul,
+    combine_parallel_conv2d,
+    combine_parallel_dense,
     dead_code_elimination,
     eliminate_common_subexpr,
+    fast_math,
     fold_constant,
     fold_scale_axis,
     fuse_ops,
@@ -83,9 +87,13 @@ def relay_passes(target: Target) -> Sequential[Module]:
             simplify_inference,  # batch norm becomes a multiplication and an addition
             fold_constant,  # so that scales are constants
             fold_scale_axis,  # and move into the weights of convolutions
+            combine_parallel_conv2d(),  # from level 4 on: one wide product for several
+            combine_parallel_dense(),
+            combine_parallel_batch_matmul(),
             simplify_expr,
             eliminate_common_subexpr,
             alter_op_layout(target),  # packed data and weights, transforms at the edges
+            fast_math,  # from level 4 on: approximations
             fold_constant,  # packs the weights
             dead_code_elimination,
             fuse_ops,  # last: fusion depends on layouts

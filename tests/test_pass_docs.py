@@ -20,7 +20,7 @@ from minitvm.relay.verify import verify as verify_module
 from minitvm.tir import passes as tir_passes
 from minitvm.tir.text import parse_func, print_func
 from minitvm.tir.verify import verify
-from minitvm.transform import Pass
+from minitvm.transform import Pass, PassContext
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Room:
 
 ROOMS = [
     Room("tir", tir_passes.ALL, parse_func, print_func, verify),
-    Room("relay", relay_passes.ALL, parse_module, print_module, verify_module),
+    Room("relay", (*relay_passes.ALL, *relay_passes.WITH_OPTIONS), parse_module, print_module, verify_module),
 ]
 
 
@@ -72,7 +72,8 @@ def test_examples_of_a_pass(room: Room, item: Pass[Any]) -> None:
     for before, after in pairs:
         module = room.parse(before)
         room.verify(module)
-        result = item(module)
+        with PassContext(required_pass=[item.name]):
+            result = item(module)
         room.verify(result)
         assert room.print(result) == after
         assert room.print(room.parse(after)) == after

@@ -67,6 +67,8 @@ def intrinsic(f: FunctionText, name: str, dtype: str, arguments: list[str], give
         return _call_helper(f, name, dtype, arguments[0])
     if name == "sigmoid":
         return _sigmoid(f, dtype, arguments[0], lambda x: intrinsic(f, "exp", dtype, [x], dtype))
+    if name == "ldexp":
+        return _ldexp(f, dtype, *arguments)
     if name in _LIBM:
         return _each_lane(f, _LIBM[name], dtype, arguments)
     raise CodegenError(f"code generation does not know the intrinsic {name!r}")
@@ -201,6 +203,16 @@ def _exp(v: _Float32, x: str) -> str:
         scale = v.integer_op("shl", v.integer_op("add", part, 127), 23)
         result = v.apply("mul", result, v.from_bits(scale))
     return result
+
+
+def _ldexp(f: FunctionText, dtype: str, x: str, n: str) -> str:
+    """x * 2**n, n an integer from -126 to 128: its bits are the exponent of 2**n."""
+    if dtypes.element(dtype) != "float32":
+        return binary(f, "mul", dtype, x, _each_lane(f, "exp2", dtype, [n]))
+    v = _Float32(f, dtype)
+    shifted = v.apply("add", n, v.real(_ROUNDER + 127))
+    power = v.integer_op("sub", v.bits(shifted), v.bits(v.real(_ROUNDER)))
+    return v.apply("mul", x, v.from_bits(v.integer_op("shl", power, 23)))
 
 
 def _log(v: _Float32, x: str) -> str:

@@ -37,6 +37,12 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
+def _ldexp(x: Any, n: Any) -> Any:
+    """x times the float 2**n, n an integer from -126 to 128 held as a float (NaN only if x is)."""
+    power = np.ldexp(np.ones_like(n), np.nan_to_num(n).astype(np.int32))
+    return x * power
+
+
 TABLE: dict[str, Intrinsic] = {
     row.name: row
     for row in (
@@ -56,6 +62,7 @@ TABLE: dict[str, Intrinsic] = {
         Intrinsic("sinh", 1, np.sinh, ulp=2),
         Intrinsic("cosh", 1, np.cosh, ulp=2),
         Intrinsic("pow", 2, np.power, ulp=2),
+        Intrinsic("ldexp", 2, _ldexp),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c, ulp=1),
         Intrinsic("floor", 1, np.floor),
         Intrinsic("ceil", 1, np.ceil),

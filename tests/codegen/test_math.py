@@ -94,6 +94,15 @@ def test_every_intrinsic_of_every_float(name, dtype):
     assert ulps(got, exact).max() <= bound
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ldexp_is_exact(dtype):
+    n = np.arange(-126, 129).astype(dtype)
+    x = np.linspace(-2, 2, len(n)).astype(dtype)
+    with np.errstate(all="ignore"):
+        power = np.ldexp(np.ones_like(n), n.astype(int))
+        np.testing.assert_array_equal(evaluate("ldexp", x, TARGETS[0], 8, (n,)), x * power)
+
+
 def test_pow_and_fma():
     a = np.linspace(0.1, 9, 37).astype(np.float32)
     b = np.linspace(-3, 3, 37).astype(np.float32)

@@ -3,8 +3,12 @@
 from minitvm.relay.ir import Module
 from minitvm.relay.passes.alter_op_layout import alter_op_layout
 from minitvm.relay.passes.canonicalize_ops import canonicalize_ops
+from minitvm.relay.passes.combine_parallel_batch_matmul import combine_parallel_batch_matmul
+from minitvm.relay.passes.combine_parallel_conv2d import combine_parallel_conv2d
+from minitvm.relay.passes.combine_parallel_dense import combine_parallel_dense
 from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
 from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subexpr
+from minitvm.relay.passes.fast_math import fast_math
 from minitvm.relay.passes.fold_constant import fold_constant
 from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
 from minitvm.relay.passes.fuse_ops import fuse_ops
@@ -21,6 +25,7 @@ ALL: tuple[Pass[Module], ...] = (
     canonicalize_ops,
     dead_code_elimination,
     eliminate_common_subexpr,
+    fast_math,
     fold_constant,
     fold_scale_axis,
     fuse_ops,
@@ -32,14 +37,27 @@ ALL: tuple[Pass[Module], ...] = (
     simplify_expr,
     simplify_inference,
 )
-"""All but `alter_op_layout`, which needs a target."""
+"""Those without options."""
+
+WITH_OPTIONS: tuple[Pass[Module], ...] = (
+    combine_parallel_batch_matmul(2),
+    combine_parallel_conv2d(2),
+    combine_parallel_dense(2),
+)
+"""Those with options, with the ones that the examples in their docstrings show; but for
+`alter_op_layout`, which needs a target."""
 
 __all__ = [
     "ALL",
+    "WITH_OPTIONS",
     "alter_op_layout",
     "canonicalize_ops",
+    "combine_parallel_batch_matmul",
+    "combine_parallel_conv2d",
+    "combine_parallel_dense",
     "dead_code_elimination",
     "eliminate_common_subexpr",
+    "fast_math",
     "fold_constant",
     "fold_scale_axis",
     "fuse_ops",

@@ -63,7 +63,7 @@ COMMUTATIVE = frozenset({
 })
 """Operators whose two arguments match in either order."""
 
-LONGEST_PATH = 256
+LONGEST_PATH = 64
 """The most nodes that a dominator pattern looks at for one child; it does not match beyond."""
 
 Target = Atom | Op

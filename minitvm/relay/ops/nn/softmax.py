@@ -43,6 +43,15 @@ class SoftmaxBase(Op):
 
         return stage((*extents[:axis], *extents[axis + 1 :]), element, tag)
 
+    def normalised(self, x: te.Tensor, exp: Callable[[Expr], Expr]) -> te.Tensor:
+        """exp(x) / sum(exp(x)) along the axis, shifted by the maximum."""
+        greatest = self.reduce_stage(x, te.max, lambda *i: x[i], "softmax_max")
+        powers = stage(
+            x.shape, lambda *i: exp(x[i] - greatest[self.rest(i)]), "softmax_exp"
+        )
+        total = self.reduce_stage(powers, te.sum, lambda *i: powers[i], "softmax_sum")
+        return stage(x.shape, lambda *i: powers[i] / total[self.rest(i)], "softmax")
+
     def rest(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The indices without that of the axis."""
         axis = self.axis % len(indices)
@@ -62,12 +71,7 @@ class Softmax(SoftmaxBase):
             return np.asarray(powers / powers.sum(self.axis, keepdims=True))
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        greatest = self.reduce_stage(x, te.max, lambda *i: x[i], "softmax_max")
-        powers = stage(
-            x.shape, lambda *i: te.exp(x[i] - greatest[self.rest(i)]), "softmax_exp"
-        )
-        total = self.reduce_stage(powers, te.sum, lambda *i: powers[i], "softmax_sum")
-        return stage(x.shape, lambda *i: powers[i] / total[self.rest(i)], "softmax")
+        return self.normalised(x, te.exp)
 
 
 @register
