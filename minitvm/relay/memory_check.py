@@ -158,11 +158,13 @@ class _Machine:
     def end(self, var: Var, result: Atom, copies: Copies) -> None:
         """Makes the copies, and looks whether the memory of the `If` holds the branch's result."""
         where = f"the end of a branch of {var.name}"
+        targets = [leaf for leaf in self.plan.results(var) if isinstance(leaf, Var)]
+        results = _flat(self.value(result))
+        self.values.update(zip(targets, results, strict=True))
         for source, target in copies:
             self.expect(source, where)
             self.write(target, self.value(source))
-        targets = [leaf for leaf in self.plan.results(var) if isinstance(leaf, Var)]
-        for target, wanted in zip(targets, _flat(self.value(result)), strict=True):
+        for target, wanted in zip(targets, results, strict=True):
             root = self.plan.root(target)
             if not isinstance(root, Var) or not self.holds(root, size_bytes(target), wanted):
                 raise VerifyError(f"{where} leaves {target.name} without its value")

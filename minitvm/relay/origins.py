@@ -23,6 +23,7 @@ from minitvm.relay.ir import (
     Var,
     atoms,
     blocks,
+    walk_bindings,
 )
 from minitvm.relay.op import Op, Pattern
 
@@ -34,6 +35,7 @@ def check_origins_kept(before: Module, after: Module) -> None:
 
     - computed nothing: a tuple, a field of one, another name of an atom, or an `if` itself (what is
       in its branches counts);
+    - or was in a function that nothing calls by name, or was this function;
     - or was dead: the result does not depend on it, other than by the condition of an `if` or of
       `where`, which goes when both choices are found to be the same;
     - or was static: computed from constants alone, or in a branch not taken of an `if` whose
@@ -79,31 +81,33 @@ def _constant_origin(atom: Atom) -> Origin:
 
 
 def _reachable(module: Module) -> list[str]:
-    """The functions that main needs."""
+    """The functions that main, or a function that it calls, calls by name to some effect."""
     found = {"main": None}
     waiting = ["main"]
     while waiting:
-        for name in _global_names(module.functions[waiting.pop()].body):
-            if name not in found and name in module.functions:
+        body = module.functions[waiting.pop()].body
+        live = _live_vars(body)
+        for callee in _callees(body, live):
+            name = callee.name
+            if isinstance(callee, GlobalVar) and name not in found and name in module.functions:
                 found[name] = None
                 waiting.append(name)
     return list(found)
 
 
-def _global_names(body: Block) -> list[str]:
-    names: list[str] = []
-    stack = [body]
-    while stack:
-        block = stack.pop()
-        used = [block.result, *(atom for b in block.bindings for atom in atoms(b.value))]
-        names.extend(atom.name for atom in used if isinstance(atom, GlobalVar))
-        stack.extend(inner for b in block.bindings for inner in blocks(b.value))
-    return names
+def _callees(body: Block, live: set[Var]) -> list[Var | GlobalVar]:
+    """The functions that live calls in a block call, nested blocks included."""
+    return [
+        binding.value.callee for binding in walk_bindings(body)
+        if binding.var in live and isinstance(binding.value, Call)
+        and isinstance(binding.value.callee, Var | GlobalVar)
+    ]
 
 
 def _binding_losses(function: Function) -> list[Binding]:
     """The bindings whose node must not vanish: live, not static, and not the identity."""
     live = _live_vars(function.body)
+    called = set(_callees(function.body, live))
     static: set[Var] = set()
     identity: set[Var] = set(function.params)
     tuples: dict[Var, Tuple] = {}
@@ -121,6 +125,8 @@ def _binding_losses(function: Function) -> list[Binding]:
             case TupleGetItem(Var() as source, index) if source in tuples:
                 binding = replace(binding, value=tuples[source].fields[index])
         if binding.var not in live:
+            continue
+        if isinstance(binding.value, Function) and binding.var not in called:
             continue
         if _is_static(binding.value, static):
             static.add(binding.var)
