@@ -27,6 +27,7 @@ from minitvm.codegen.jit import build_kernel, load_program
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import optimized_text
 from minitvm.codegen.program import Kernel, Program, compile_kernel, kernel_assembly, make_program
+from minitvm.codegen.scratch import lift_scratch
 from minitvm.errors import InputError, LoweringError, OptionError
 from minitvm.origin import origin
 from minitvm.runtime.abi import c_name
@@ -96,7 +97,7 @@ class BuiltFunction(FunctionModule):
         super().__init__(func.name, self._bind_first)
         self.func = func
         self.target = target
-        self.machine_func = lower_tir(func)
+        self.machine_func = lift_scratch(lower_tir(func))
         self._kernel: Kernel | None = None
 
     @property

@@ -23,8 +23,8 @@ from minitvm.relay.ir import (
 from minitvm.relay.op import Op
 from minitvm.transform import make_pass
 
-SMALL_CONSTANT_BYTES = 4096
-"""Constants up to this size are equal by content, greater ones by identity."""
+SMALL_CONSTANT_BYTES = 64
+"""Constants up to this size are compared as they are, greater ones by the hash of their content."""
 
 
 @make_pass("EliminateCommonSubexpr", opt_level=3)
@@ -93,7 +93,9 @@ def value_key(value: Value) -> Hashable | None:
 
 def atom_key(atom: Atom) -> Hashable:
     """Equal keys, equal atoms. Floats are compared by their bits, so 0.0 is not -0.0."""
-    if isinstance(atom, Constant) and atom.data.nbytes <= SMALL_CONSTANT_BYTES:
-        data = np.ascontiguousarray(atom.data)
-        return (data.dtype.str, data.shape, data.tobytes())
-    return atom
+    if not isinstance(atom, Constant):
+        return atom
+    if atom.data.nbytes > SMALL_CONSTANT_BYTES:
+        return atom.digest()
+    data = np.ascontiguousarray(atom.data)
+    return (data.dtype.str, data.shape, data.tobytes())
