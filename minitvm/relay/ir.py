@@ -96,7 +96,8 @@ class FuncType:
     result: Type
 
     def __str__(self) -> str:
-        return f"Func(({', '.join(map(str, self.params))}), {self.result})"
+        comma = "," if len(self.params) == 1 else ""
+        return f"Func(({', '.join(map(str, self.params))}{comma}), {self.result})"
 
 
 Type = TensorType | TupleType | FuncType
