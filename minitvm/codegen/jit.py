@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -27,7 +27,7 @@ from minitvm.errors import CodegenError, InputError, TargetError
 from minitvm.runtime import abi
 from minitvm.runtime.module import Library, Module, aligned_bytes
 from minitvm.target import Target
-from minitvm.tir import ir
+from minitvm.tir import ir, walk
 
 _C_TYPES: dict[str, Any] = {
     "bool": ctypes.c_bool, "int8": ctypes.c_int8, "int16": ctypes.c_int16,
@@ -95,7 +95,9 @@ class KernelFunction:
         if len(arrays) != len(wanted):
             raise InputError(f"the kernel {self.func.name} takes {len(wanted)} arguments, "
                              f"not {len(arrays)}")
-        arguments = [_argument(p, a) for p, a in zip(wanted, arrays)]
+        sizes = {p: ir.Const(int(a), p.dtype) for p, a in zip(wanted, arrays)
+                 if isinstance(p, ir.Var) and dtypes.is_int(p.dtype)}
+        arguments = [_argument(p, a, sizes) for p, a in zip(wanted, arrays)]
         arguments += [ctypes.c_void_p(array.ctypes.data) for array in self.scratch]
         function = ctypes.CFUNCTYPE(None, *(type(argument) for argument in arguments))(self.address)
         return BoundCall(function, tuple(arguments), (self, arrays))
@@ -113,7 +115,7 @@ class BoundCall:
         self.function(*self.arguments)
 
 
-def _argument(parameter: ir.Buffer | ir.Var, given: Any) -> Any:
+def _argument(parameter: ir.Buffer | ir.Var, given: Any, sizes: Mapping[ir.Var, ir.Expr]) -> Any:
     if isinstance(parameter, ir.Var):
         return _C_TYPES[parameter.dtype](given)
     if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
@@ -121,9 +123,11 @@ def _argument(parameter: ir.Buffer | ir.Var, given: Any) -> Any:
     if given.dtype != dtypes.to_numpy(parameter.dtype):
         raise InputError(f"the argument {parameter.name!r} must be of dtype {parameter.dtype}, "
                          f"not {given.dtype}")
-    if given.nbytes != buffer_bytes(parameter):
+    shape = tuple(walk.substitute(extent, sizes) for extent in parameter.shape)
+    wanted = buffer_bytes(replace(parameter, shape=shape))
+    if given.nbytes != wanted:
         raise InputError(f"the argument {parameter.name!r} has {given.nbytes} bytes, its buffer "
-                         f"{buffer_bytes(parameter)}")
+                         f"{wanted}")
     return ctypes.c_void_p(given.ctypes.data)
 
 

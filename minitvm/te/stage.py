@@ -219,6 +219,7 @@ class StageGraph:
         if self.owners:
             for stage in self.stages:
                 self.place_in_scan(stage)
+                self._check_scan(stage)
 
     def _own(self, stage: Stage, scan: Scan) -> None:
         for index in range(len(scan.states)):
@@ -232,6 +233,34 @@ class StageGraph:
                         f"an output or a part of another scan too; give the scan a copy of it"
                     )
                 self.owners[part] = (stage, index)
+
+    def _check_scan(self, stage: Stage) -> None:
+        if stage.is_output and stage.attach != "root":
+            raise ScheduleError(
+                f"{stage.name} is an output that depends on a state of a scan; read the result of "
+                f"the scan, or make it a state"
+            )
+        if stage.is_scan:
+            sources = self._sources(stage)
+            complete = {stage, *(source for source in sources if source.is_scan)}
+            states = {self.owners[source][0] for source in sources
+                      if source.is_input and source in self.owners}
+            if not states <= complete:
+                raise ScheduleError(
+                    f"the scan {stage.name} depends on a state of another scan; a scan inside of "
+                    f"another is not supported"
+                )
+
+    def _sources(self, stage: Stage) -> set[Stage]:
+        """All that a stage is computed from."""
+        found: set[Stage] = set()
+        stack = self.producers(stage)
+        while stack:
+            producer = stack.pop()
+            if producer not in found:
+                found.add(producer)
+                stack.extend(self.producers(producer))
+        return found
 
     def scan_around(self, stage: Stage) -> Stage | None:
         """The scan in whose loop a stage must be computed, as it depends on a state of it."""
