@@ -116,6 +116,17 @@ def test_average_pool(seed, dims, data):
     assert_agrees_with_runtime("AveragePool", [whole(seed, 1, 2, *extents)], **attributes)
 
 
+@given(seed=seeds, operator=st.sampled_from(["MaxPool", "AveragePool"]), data=st.data())
+def test_no_window_begins_in_the_padding(seed, operator, data):
+    """`ceil_mode` with strides and padding: windows that would begin behind the image are none."""
+    kernel = data.draw(st.lists(st.integers(2, 3), min_size=2, max_size=2))
+    pads = [data.draw(st.integers(0, taps - 1)) for taps in kernel * 2]
+    strides = data.draw(st.lists(st.integers(2, 3), min_size=2, max_size=2))
+    extents = data.draw(st.lists(st.integers(3, 8), min_size=2, max_size=2))
+    assert_agrees_with_runtime(operator, [whole(seed, 1, 2, *extents)], kernel_shape=kernel,
+                               pads=pads, strides=strides, ceil_mode=1)
+
+
 @pytest.mark.parametrize("automatic", ["SAME_UPPER", "SAME_LOWER"])
 def test_same_padding_reckons_with_dilation(automatic):
     x, weight = whole(1, 1, 1, 7, 8), whole(2, 1, 1, 3, 3)
