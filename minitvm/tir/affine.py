@@ -75,6 +75,15 @@ class Comparisons:
         form = self._form(condition)
         return None if form is None else self._solve(*form, var)
 
+    def depends_on(self, condition: Expr) -> set[Var]:
+        """The variables that a comparison depends on, but for those of one value."""
+        form = self._form(condition)
+        if form is None:
+            return set()
+        linear = form[1]
+        variables = {term for term in linear.terms if isinstance(term, Var)} | linear.variables
+        return {var for var in variables if not self.interval(var).is_point}
+
     def _solve(self, op: str, form: Linear, var: Var) -> Range | None:
         main: Expr = var
         if var in form.variables:

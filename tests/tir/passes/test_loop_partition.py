@@ -181,6 +181,22 @@ def f(A: Buffer((8,), "float32"), B: Buffer((8,), "int32")):
     assert loop_partition(func) is func
 
 
+def test_a_serial_loop_is_split_for_the_guard_that_it_alone_decides() -> None:
+    func = parse_func("""
+def f(A: Buffer((24,), "float32"), C: Buffer((24,), "float32")):
+    for y in range(24):
+        for ky in range(3):
+            C[y] = C[y] + if_then_else(y + ky >= 1 and y + ky < 25, A[y + ky - 1], 0.0)
+""")
+    result = loop_partition(func)
+    assert guards(result.body) == 0
+    assert sum(isinstance(item, Store) for item in walk_statements(result.body)) == 5
+    arrays = [np.arange(24, dtype=np.float32), np.zeros(24, np.float32)]
+    run(result, arrays)
+    padded = np.pad(arrays[0], 1)
+    np.testing.assert_array_equal(arrays[1], padded[:-2] + padded[1:-1] + padded[2:])
+
+
 @given(op=st.sampled_from(ir.COMPARE_OPS), a=st.integers(-4, 4), b=st.integers(-4, 4),
        c=st.integers(-12, 12), j=st.tuples(st.integers(-3, 3), st.integers(0, 3)))
 def test_solved_intervals_are_exact(op: str, a: int, b: int, c: int, j: tuple[int, int]) -> None:
