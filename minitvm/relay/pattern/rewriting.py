@@ -11,8 +11,8 @@
 
     module = rewrite([Twice()], module)
 
-A round goes through all bindings from front to back and replaces each match of which no member was
-replaced in the same round; rounds follow until nothing changes. A callback writes with relay's
+In a round each callback in turn goes through all bindings from front to back, and replaces each
+match of which it has replaced no member on the way; rounds follow until nothing changes. A callback writes with relay's
 expressions, on what was matched; what it writes carries the merged origin of the members.
 """
 
@@ -107,8 +107,8 @@ Subject = TypeVar("Subject", Function, Module)
 
 
 def rewrite(callbacks: Sequence[DFPatternCallback], subject: Subject) -> Subject:
-    """Replaces matches until there are none, or the callbacks leave what there are. Of several
-    callbacks that match one binding, the first that changes it does.
+    """Replaces matches until there are none, or the callbacks leave what there are; the first
+    callback everywhere before the next one.
 
     Raises `RewriteError` where a replacement is of another type or uses what is not in scope, and
     where `MOST_ROUNDS` were not enough.
@@ -122,54 +122,60 @@ def rewrite(callbacks: Sequence[DFPatternCallback], subject: Subject) -> Subject
 
 def _rewrite_function(callbacks: Sequence[DFPatternCallback], function: Function) -> Function:
     active = list(callbacks)
+    changed: list[_Way] = []
     for _ in range(MOST_ROUNDS):
-        state = _Round(active, function)
-        after = rebuild_function(function, state.replace)
-        if not state.replaced:
-            return function
-        after = without_dead_code(after)
-        if structural_equal(after, function):
+        after, changed = _one_round(active, function)
+        if not changed or structural_equal(after, function):
             return function
         function = after
         active = [item for item in active if not item.rewrite_once]
-    names = ", ".join(sorted({type(item).__name__ for item in state.changed}))
+    names = ", ".join(sorted({type(way.callback).__name__ for way in changed}))
     raise RewriteError(
         f"{names} still changed something in round {MOST_ROUNDS}, of "
-        f"{merge_all(state.origins) or 'no origin'}; let the pattern not match what the callback "
-        f"writes, or set rewrite_once"
+        f"{changed[-1].origin or 'no origin'}; let the pattern not match what the callback writes, "
+        f"or set rewrite_once"
     )
 
 
-class _Round:
-    """One way through a function as it was, with what has been replaced so far."""
+def _one_round(
+    callbacks: Sequence[DFPatternCallback], function: Function
+) -> tuple[Function, list[_Way]]:
+    """Each callback in turn on all bindings: the function, and the ways that changed something."""
+    changed = []
+    for item in callbacks:
+        way = _Way(item, function)
+        after = rebuild_function(function, way.replace)
+        if way.replaced:
+            function = without_dead_code(after)
+            changed.append(way)
+    return function, changed
 
-    def __init__(self, callbacks: Sequence[DFPatternCallback], function: Function) -> None:
-        self.callbacks = [(item, root_operators(item.pattern)) for item in callbacks]
+
+class _Way:
+    """One callback's way through a function as it was, with what has been replaced so far."""
+
+    def __init__(self, callback: DFPatternCallback, function: Function) -> None:
+        self.callback = callback
+        self.roots = root_operators(callback.pattern)
         self.graph = Graph(function.body)
         self.params = {*function.params, *_inner_params(function.body)}
         self.replaced: dict[Var, Atom] = {}
-        self.changed: set[DFPatternCallback] = set()
-        self.origins: list[Origin] = []
+        self.origin = NOWHERE
 
     def replace(self, builder: BlockBuilder, binding: Binding) -> Value | None:
         """The rule of `rebuild`: the atom that replaces the value of a binding."""
-        for item, roots in self.callbacks:
-            if not may_match(roots, binding.value):
-                continue
-            found = match_at(item.pattern, binding.var, self.graph)
-            if found is None or any(member in self.replaced for member in found.members):
-                continue
-            result = self.call(item, found, builder, binding)
-            if result is not None:
-                self.replaced[binding.var] = result
-                self.changed.add(item)
-                return result
-        return None
+        if not may_match(self.roots, binding.value):
+            return None
+        found = match_at(self.callback.pattern, binding.var, self.graph)
+        if found is None or any(member in self.replaced for member in found.members):
+            return None
+        result = self.call(found, builder, binding)
+        if result is not None:
+            self.replaced[binding.var] = result
+        return result
 
-    def call(
-        self, item: DFPatternCallback, found: Match, builder: BlockBuilder, binding: Binding
-    ) -> Atom | None:
-        """What a callback replaces a match by, its bindings added; None where it leaves it."""
+    def call(self, found: Match, builder: BlockBuilder, binding: Binding) -> Atom | None:
+        """What the callback replaces a match by, its bindings added; None where it leaves it."""
         source = merge_all(self.graph.bindings[member].origin for member in found.members)
         post = Found(binding.var, binding.value, binding.origin)
         node_map: NodeMap = {
@@ -178,16 +184,16 @@ class _Round:
             for pattern, targets in found.nodes.items()
         }
         with origin_scope(source or NOWHERE):
-            written = item.callback(post, post, node_map)
+            written = self.callback.callback(post, post, node_map)
             expression = as_expr(written, binding.var.type)
         if expression.atom is binding.var:
             return None
         block = normalise(expression)
-        self.check(item, block, builder, binding)
+        self.check(block, builder, binding)
         for new in block.bindings:
             builder.append(Binding(new.var, new.value, new.origin or source))
         builder.add_origin(block.result, source)
-        self.origins = [source]
+        self.origin = source
         return block.result
 
     def found(self, target: Atom, post: Found) -> Found:
@@ -200,11 +206,9 @@ class _Round:
             return Found(atom, None, NOWHERE)
         return Found(atom, binding.value, binding.origin)
 
-    def check(
-        self, item: DFPatternCallback, block: Block, builder: BlockBuilder, binding: Binding
-    ) -> None:
+    def check(self, block: Block, builder: BlockBuilder, binding: Binding) -> None:
         """Raises `RewriteError` for a replacement of another type, or of what is not in scope."""
-        name, place = type(item).__name__, binding.origin or binding.var.name
+        name, place = type(self.callback).__name__, binding.origin or binding.var.name
         found = atom_type(block.result)
         if found != binding.var.type:
             raise RewriteError(
