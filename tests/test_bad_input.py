@@ -303,8 +303,10 @@ def test_places_where_nothing_can_be_written(tmp_path):
     command_refuses("C header or sample", *words, "-o", tmp_path / "model.h")
     command_refuses("the dump can't be written", *words, "--dump", "/proc/dump")
     command_refuses("the dump can't be written", *words, "--dump", tmp_path / "model.onnx")
+    steps: list[object] = []
     refuses(LinkError, "does not exist", minitvm.compile, tmp_path / "model.onnx", SHAPES,
-            export=tmp_path / "none" / "model.so")
+            export=tmp_path / "none" / "model.so", progress=lambda *step: steps.append(step))
+    assert steps == []  # it was said before anything was compiled
     assert os.listdir(tmp_path) == ["model.onnx"]
     assert (tmp_path / "model.onnx").read_bytes() == before
 
