@@ -19,7 +19,7 @@
              | Load(buffer, indices)
              | Ramp(base, stride, lanes) | Broadcast(value, lanes)
              | Address(buffer, offset)                   a handle, for Invoke
-    te only  | Read(tensor, indices) | Reduce(reducer, sources, axes, index, where)
+    te only  | Read(tensor, indices) | Reduce(reducer, sources, axes, index, where, init)
 
 One IR in three specs. *Nested*: buffers have any rank; what te lowering gives. *Flat*: buffers
 have rank 1. *Machine*: flat, without vectorized loops: vectors are Ramp and Broadcast.
@@ -327,13 +327,17 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Expr):
-    """te only: element `index` of the reduction of `sources` over `axes`, where `where` holds."""
+    """te only: element `index` of the reduction of `sources` over `axes`, where `where` holds.
+
+    It starts from `init`, which does not depend on the axes; from the identity if that is empty.
+    """
 
     reducer: Reducer
     sources: tuple[Expr, ...]
     axes: tuple[Any, ...]
     index: int
     where: Expr | None
+    init: tuple[Expr, ...] = ()
     dtype: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

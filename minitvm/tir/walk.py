@@ -69,8 +69,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (base, stride)
         case Address(_, offset):
             return (offset,)
-        case Reduce(_, sources, _, _, where):
-            return sources if where is None else (*sources, where)
+        case Reduce(_, sources, _, _, where, init):
+            return (*sources, *init) if where is None else (*sources, *init, where)
     raise TypeError(f"not an expression: {expr!r}")
 
 
@@ -105,10 +105,10 @@ def with_children(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
             return Ramp(operands[0], operands[1], lanes)
         case Address(buffer, _):
             return Address(buffer, operands[0])
-        case Reduce(reducer, sources, axes, index, where):
-            count = len(sources)
+        case Reduce(reducer, sources, axes, index, where, init):
+            count, end = len(sources), len(sources) + len(init)
             return Reduce(reducer, operands[:count], axes, index,
-                          None if where is None else operands[count])
+                          None if where is None else operands[end], operands[count:end])
     raise TypeError(f"not an expression with operands: {expr!r}")
 
 
