@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from minitvm.errors import ScheduleError
 from minitvm.te.inline import expanded_size
-from minitvm.te.log import read_log, write_log
+from minitvm.te.log_text import read_log, write_log
 from minitvm.te.primitives import apply
 from minitvm.te.show import leaf_names, refuse, show_graph
 from minitvm.te.stage import Stage, StageGraph

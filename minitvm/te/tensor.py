@@ -333,7 +333,10 @@ def _reduction(reducer: Reducer) -> Callable[..., Any]:
         axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
         if not axes or any(item.kind != "reduce" for item in axes):
             raise TypeError(f"{reducer.name} reduces over axes made by te.reduce_axis, not {axes}")
-        sources = tuple(as_expr(item) for item in (expr if isinstance(expr, tuple) else (expr,)))
+        given = expr if isinstance(expr, tuple) else (expr,)
+        sources = tuple(
+            as_expr(item, "float32" if isinstance(item, float) else ir.INDEX) for item in given
+        )
         start = _initial_values(reducer.name, sources, axes, init)
         results = tuple(
             Reduce(reducer, sources, axes, index, where, start) for index in range(len(sources))

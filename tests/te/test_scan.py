@@ -201,7 +201,7 @@ def test_a_part_of_a_scan_is_no_argument_and_no_output():
 
 
 def test_a_scan_inside_of_a_scan_is_refused():
-    X, state, init, update, sums = cumulative()
+    _X, state, init, update, _sums = cumulative()
     outer_state = te.placeholder((STEPS, WIDTH), name="outer_state")
     first = te.compute((1, WIDTH), lambda _, i: outer_state[0, i], name="first")
     inner = te.scan(first, update, state, name="inner")

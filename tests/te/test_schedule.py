@@ -8,7 +8,7 @@ import pytest
 from minitvm import te
 from minitvm.errors import ScheduleError
 from minitvm.te import steps
-from minitvm.te.log import read_log, write_log
+from minitvm.te.log_text import read_log, write_log
 from minitvm.te.schedule import Schedule
 from minitvm.tir import ir, walk
 from minitvm.tir.interpret import run

@@ -211,7 +211,7 @@ def test_a_later_step_that_gives_a_tail_is_refused():
 
 
 def test_padded_memory():
-    A, B, C, r = matmul()
+    A, B, C, _r = matmul()
     D = te.compute((8, 16), lambda y, x: C[y, x] + 1.0, name="D")
     s = te.create_schedule(D)
     tile(s, C)
@@ -233,7 +233,7 @@ def test_vectors_must_lie_in_a_row():
 
 
 def test_a_reduction_outside_needs_an_update():
-    A, B, C, _ = matmul()
+    _A, _B, C, _ = matmul()
     a, b = te.placeholder((1,), name="a"), te.placeholder((1, 8), name="b")
     k = te.reduce_axis((0, 1), name="k")
     c = te.compute((8,), lambda j: te.sum(a[k] * b[k, j], axis=k), name="c")

@@ -5,7 +5,7 @@ import pytest
 from minitvm import te
 from minitvm.errors import ParseError
 from minitvm.te import steps
-from minitvm.te.log import write_log
+from minitvm.te.log_text import write_log
 from minitvm.te.schedule import Schedule
 from minitvm.tir.text import print_func
 
