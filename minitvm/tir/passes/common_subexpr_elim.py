@@ -85,7 +85,7 @@ def _statement(statement: Stmt) -> Stmt:
     if isinstance(statement, While):  # its condition is computed anew each time
         return result
     sharing = _Sharing([walk.expressions(result)])
-    return sharing.around(result, 0) if sharing.shared else result
+    return sharing.in_front(sharing.around(result, 0), result) if sharing.shared else result
 
 
 def _sequence(statement: Seq) -> Stmt:
