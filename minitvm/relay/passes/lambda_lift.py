@@ -202,6 +202,22 @@ def _with_origin(known: _Known, origin: Origin, builder: BlockBuilder) -> _Known
             return replace(known, origin=merge(known.origin, origin))
 
 
+def _joined(left: _Known, right: _Known) -> _Known:
+    """The left one of two values that differ only in data, with the origins of both."""
+    match left, right:
+        case _Closure(), _Closure():
+            pairs = zip(left.captured, right.captured, strict=True)
+            captured = tuple((var, _joined(part, other)) for (var, part), (_, other) in pairs)
+            return replace(left, captured=captured, origin=merge(left.origin, right.origin))
+        case _Global(), _Global():
+            return replace(left, origin=merge(left.origin, right.origin))
+        case _Parts(), _Parts():
+            pairs_of = zip(left.fields, right.fields, strict=True)
+            return _Parts(tuple(_joined(part, other) for part, other in pairs_of))
+        case _:
+            return left
+
+
 # --- the pass -----------------------------------------------------------------------------------
 
 _Environment = dict[Var, _Known]
@@ -324,7 +340,7 @@ class _Lifter:
         chosen = self.emit(binding, If(condition, *ends), builder)
         count = len(_data(results[0]))
         items = [builder.emit(TupleGetItem(chosen, index)) for index in range(count)]
-        return _with_data(results[0], iter(items))
+        return _with_data(_joined(*results), iter(items))
 
     # --- calls ----------------------------------------------------------------------------------
 
