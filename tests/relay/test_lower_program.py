@@ -201,11 +201,28 @@ def test_the_greatest_recursion_does_not_overflow_a_thread_of_eight_megabytes():
 
 
 def test_frames_that_can_not_fit_are_refused():
-    text = NEST.replace("COUNT", "WIDE").replace("greater(n, ", "less(k, ").replace(
-        "@main", "main").replace("const(1, (), \"int32\")\n    return", "n\n    return")
-    text = text.replace("    c = less", "    k = const(0, (), \"int32\")  #: \"k\"\n    c = less")
+    text = """
+def main(n: COUNT, x: WIDE) -> WIDE:
+    r = down(n, x)  #: "r"
+    return r
+
+def down(n: COUNT, x: WIDE) -> WIDE:
+    c = greater(n, const(0, (), "int32"))  #: "c"
+    if c:  #: "if"
+        m = subtract(n, const(1, (), "int32"))  #: "m"
+        y = negative(x)  #: "y"
+        d = down(m, y)  #: "d"
+        z = add(d, x)  #: "z"
+        q = z
+    else:
+        q = x
+    return q
+""".replace("WIDE", 'Tensor((2000, 1000), "float32")')
     with pytest.raises(CodegenError, match=r"lower the option relay.recursion_limit"):
-        compiled(text.replace("WIDE", 'Tensor((2000, 1000), "int32")'))
+        compiled(text)
+    module = compiled(text, **{"relay.recursion_limit": 3})
+    x = np.full((2000, 1000), 2, "float32")
+    assert np.array_equal(values(module, n=count(2), x=x)[0], x)
 
 
 @pytest.mark.parametrize("limit", [0, -3, "many", 2.5])
