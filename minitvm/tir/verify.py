@@ -29,6 +29,7 @@ Structure
 Specs
  21. flat, machine: buffers have rank 1.
  22. machine: there is no vectorized loop.
+ 24. flat, machine: a buffer that int32 indices access has at most 2**31 - 1 elements.
 Origins, with `require_origins=True`
  23. Each Store, Invoke and Evaluate has an origin (but for the Evaluate that does nothing).
 """
@@ -111,6 +112,7 @@ class _Verifier:
         self.require_origins = require_origins
         self.scope: set[Var | Buffer] = set()
         self.declared: set[Var | Buffer] = set()
+        self.large: set[Buffer] = set()
         self.index_dtype = ""
         self.vectorized = False
         self.where: Stmt | None = None
@@ -146,6 +148,9 @@ class _Verifier:
             self.expr(extent)
         if self.spec != "nested":
             self.require(len(buffer.shape) == 1, 21, f"{buffer.name} is not flat")
+            extent = buffer.shape[0]
+            if isinstance(extent, Const) and extent.value >= 2**31:
+                self.large.add(buffer)
 
     # --- statements -----------------------------------------------------------------------------
 
@@ -226,6 +231,8 @@ class _Verifier:
         for index in indices:
             self.require(dtypes.is_int(index.dtype), 9, f"an index is {index.dtype}")
             self.index(index.dtype)
+            self.require(buffer not in self.large or dtypes.element(index.dtype) != "int32", 24,
+                         f"int32 indices don't reach all of {buffer.name}")
         for index in indices[:-1]:
             self.require(dtypes.lanes(index.dtype) == 1, 9, "a vector index is not the last")
 

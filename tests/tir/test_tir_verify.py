@@ -142,7 +142,7 @@ def test_broken_invariants_are_refused(number: int, broken: PrimFunc) -> None:
 def test_every_invariant_is_tested() -> None:
     documented = sys.modules[verify.__module__].__doc__ or ""
     numbers = {int(n) for n in re.findall(r"^ *(\d+)\. ", documented, re.M)}
-    assert numbers == {number for number, _ in BROKEN} | {21, 22, 23}
+    assert numbers == {number for number, _ in BROKEN} | {21, 22, 23, 24}
 
 
 def test_specs() -> None:
@@ -156,6 +156,18 @@ def test_specs() -> None:
         verify(flat, "machine")
     with pytest.raises(ValueError, match="nested, flat, machine"):
         verify(flat, "round")  # type: ignore[arg-type]
+
+
+def test_indices_reach_all_of_a_buffer() -> None:
+    def access(elements: int, dtype: str) -> PrimFunc:
+        big = Buffer("big", (Const(elements, "int64"),))
+        return func(Store(big, (Const(0, dtype),), F), params=(big,))
+
+    verify(access(2**31 - 1, "int32"), "flat")
+    verify(access(2**31, "int64"), "flat")
+    verify(access(2**31, "int32"), "nested")
+    with pytest.raises(VerifyError, match=r"^invariant 24: int32 indices don't reach all of big"):
+        verify(access(2**31, "int32"), "flat")
 
 
 def test_leaves_need_origins_on_request() -> None:

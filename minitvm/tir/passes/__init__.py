@@ -7,6 +7,7 @@ from minitvm.tir.passes.common_subexpr_elim import common_subexpr_elim
 from minitvm.tir.passes.flatten_buffers import flatten_buffers
 from minitvm.tir.passes.hoist_invariants import hoist_invariants
 from minitvm.tir.passes.loop_partition import loop_partition
+from minitvm.tir.passes.narrow_data_type import narrow_data_type
 from minitvm.tir.passes.narrow_deep_expressions import narrow_deep_expressions
 from minitvm.tir.passes.remove_no_op import remove_no_op
 from minitvm.tir.passes.simplify import simplify
@@ -17,13 +18,14 @@ from minitvm.transform import Pass, Sequential
 
 __all__ = [
     "ALL", "LOWERING", "common_subexpr_elim", "flatten_buffers", "hoist_invariants",
-    "loop_partition", "lower", "narrow_deep_expressions", "remove_no_op", "simplify",
-    "storage_rewrite", "unroll_fully", "unroll_loop", "vectorize_loop",
+    "loop_partition", "lower", "narrow_data_type", "narrow_deep_expressions", "remove_no_op",
+    "simplify", "storage_rewrite", "unroll_fully", "unroll_loop", "vectorize_loop",
 ]  # fmt: skip
 
 LOWERING: Sequential[PrimFunc] = Sequential(
     [
         narrow_deep_expressions,  # first: the others recurse over expressions
+        narrow_data_type,  # before indices are multiplied to offsets
         loop_partition,  # on buffers of any rank, so that its result can be read
         flatten_buffers,
         simplify,  # the indices that flattening made, and what partition decided

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from minitvm import dtypes
@@ -58,10 +59,7 @@ class _Flattener:
             return buffer
         found = self.flat.get(buffer)
         if found is None:
-            count: Expr = Const(1)
-            for extent in buffer.shape:
-                count = _as(extent, _widest(count, extent)) * _as(count, _widest(count, extent))
-            found = Buffer(buffer.name, (count,), buffer.dtype, buffer.scope)
+            found = Buffer(buffer.name, (_product(buffer.shape),), buffer.dtype, buffer.scope)
             self.flat[buffer] = found
         return found
 
@@ -81,6 +79,19 @@ class _Flattener:
         if isinstance(expr, Load) and len(expr.buffer.shape) != 1:
             return Load(self.buffer(expr.buffer), (row_major(expr.buffer.shape, expr.indices),))
         return expr
+
+
+def _product(shape: Sequence[Expr]) -> Expr:
+    """The number of elements, an int64 where int32 is too narrow."""
+    if all(isinstance(extent, Const) for extent in shape):
+        count = math.prod(int(extent.value) for extent in shape if isinstance(extent, Const))
+        widest = max((extent.dtype for extent in shape), key=dtypes.bits, default=ir.INDEX)
+        return Const(count, widest if count <= dtypes.integer_range(widest)[1] else "int64")
+    product: Expr = Const(1)
+    for extent in shape:
+        dtype = _widest(product, extent)
+        product = _as(extent, dtype) * _as(product, dtype)
+    return product
 
 
 def row_major(shape: Sequence[Expr], indices: Sequence[Expr]) -> Expr:
