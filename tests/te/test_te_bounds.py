@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from minitvm import te
 from minitvm.te.bounds import identifier, infer_bounds
 from minitvm.tir import ir
+from minitvm.tir.interpret import run
 from minitvm.tir.ir import Const
 
 
@@ -39,6 +41,28 @@ def test_affine_regions_are_exact(a, b, c, rows, columns):
     touched = {i: {i * a + j * b + c for j in range(columns)} for i in range(rows)}
     widest = max(max(points) - min(points) + 1 for points in touched.values())
     assert sizes(region) == [widest]
+
+
+@given(
+    st.integers(0, 3), st.integers(0, 3), st.integers(0, 4), st.integers(0, 4), st.integers(1, 5),
+    st.integers(1, 5), st.booleans(),
+)
+def test_what_differences_and_several_reads_need_is_computed(
+    a, b, near, far, rows, columns, inner
+):
+    """Run: an element that is read but not computed is an error of the interpreter."""
+    start = b * (columns - 1)
+    extent = a * (rows - 1) + start + max(near, far) + 1
+    P = te.compute((extent,), lambda k: ir.cast(k * k + 1, "float32"), name="P")
+    C = te.compute((rows, columns), lambda i, j: (
+        P[i * a + (start + near) - j * b] + P[i * a + start - j * b + far] * 1000.0), name="C")
+    s = te.create_schedule(C)
+    s[P].compute_at(s[C], s[C].op.axis[1 if inner else 0])
+    got = np.zeros((rows, columns), np.float32)
+    run(te.lower(s, [C]), [got])
+    i, j = np.indices((rows, columns))
+    read = i * a + start - j * b
+    np.testing.assert_array_equal(got, (read + near) ** 2 + 1 + 1000 * ((read + far) ** 2 + 1))
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(2, 30), st.integers(1, 12))
