@@ -34,6 +34,13 @@ _ISAS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "
          "riscv64": "riscv64"}
 
 
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """The backend of a target, by name: there is one."""
+
+    name: str = "llvm"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Target:
     """A target, made from its string; see the module. Raises `TargetError`."""
@@ -83,6 +90,11 @@ class Target:
         if self.cores != 1:
             parts.append(f"-num-cores={self.cores}")
         return " ".join(parts)
+
+    @property
+    def kind(self) -> TargetKind:
+        """The backend that makes its code."""
+        return TargetKind()
 
     @property
     def isa(self) -> str:

@@ -43,8 +43,9 @@ def from_onnx(
 
     shape: the shapes of inputs by name, where the model leaves them open.
     dtype: of the inputs, all of them or by name. opset: of the model. Both are only checked.
-    freeze_params: weights are constants, and the parameters empty; else initializers that the
-    graph still uses after importing become inputs of `main`, and the parameters hold their values.
+    freeze_params: weights are constants, and the parameters empty; else initializers that `main`
+    uses as they are become inputs of it, and the parameters hold their values. What importing
+    changes, such as a matrix that it transposes, stays a constant.
 
     Raises `ModelError` for what is no such model.
     """
