@@ -110,6 +110,13 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
                    tuple(functions), status_offset)
 
 
+def _is_straight(program: Program) -> bool:
+    """Whether there are calls of kernels and nothing else. Between branches LLVM finds nothing to
+    optimise either, but looks for it in more than linear time."""
+    return not program.functions and not any(
+        isinstance(statement, ir.If) for statement in walk_statements(program.main.body))
+
+
 def _check_invokes(program: Program) -> None:
     counts = {kernel.name: len(kernel.func.params) for kernel in program.kernels}
     for function in program.functions:
@@ -179,8 +186,8 @@ def program_objects(program: Program) -> list[bytes]:
     """The object files of everything but the weights: kernels, main, the C interface."""
     _check_invokes(program)
     target = program.target
-    main = emit_object(
-        program_to_llvm(program.main, program.functions, target, interface.MAIN), target)
+    text = program_to_llvm(program.main, program.functions, target, interface.MAIN)
+    main = emit_object(text, target, optimize=_is_straight(program))
     text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,
                                        program.outputs, program.workspace_bytes, target,
                                        program.status_offset)
