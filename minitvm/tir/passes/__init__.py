@@ -11,6 +11,7 @@ from minitvm.tir.passes.narrow_data_type import narrow_data_type
 from minitvm.tir.passes.narrow_deep_expressions import narrow_deep_expressions
 from minitvm.tir.passes.remove_no_op import remove_no_op
 from minitvm.tir.passes.simplify import simplify
+from minitvm.tir.passes.storage_folding import storage_folding
 from minitvm.tir.passes.storage_rewrite import storage_rewrite
 from minitvm.tir.passes.unroll_loop import unroll_fully, unroll_loop
 from minitvm.tir.passes.vectorize_loop import vectorize_loop
@@ -19,13 +20,15 @@ from minitvm.transform import Pass, Sequential
 __all__ = [
     "ALL", "LOWERING", "common_subexpr_elim", "flatten_buffers", "hoist_invariants",
     "loop_partition", "lower", "narrow_data_type", "narrow_deep_expressions", "remove_no_op",
-    "simplify", "storage_rewrite", "unroll_fully", "unroll_loop", "vectorize_loop",
+    "simplify", "storage_folding", "storage_rewrite", "unroll_fully", "unroll_loop",
+    "vectorize_loop",
 ]  # fmt: skip
 
 LOWERING: Sequential[PrimFunc] = Sequential(
     [
         narrow_deep_expressions,  # first: the others recurse over expressions
         narrow_data_type,  # before indices are multiplied to offsets
+        storage_folding,  # while the loop that a window moves with is one
         loop_partition,  # on buffers of any rank, so that its result can be read
         flatten_buffers,
         simplify,  # the indices that flattening made, and what partition decided
