@@ -41,6 +41,20 @@ def test_other_cases_agree(target, seeds, special):
     check(grow_case(seeds, special=special), target, level=3)
 
 
+FAMILIES = {
+    "windows": ("nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d", "nn.pad"),
+    "products": ("nn.dense", "nn.batch_matmul", "nn.softmax", "nn.log_softmax", "multiply"),
+    "scales": ("nn.conv2d", "nn.bias_add", "nn.relu", "multiply", "add", "nn.batch_norm"),
+}
+"""Operators that meet more often where few others take part."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=6))
+def test_operators_of_a_family(family, seeds):
+    check(grow_case(seeds, operators=FAMILIES[family]), HOST, level=3)
+
+
 # --- the comparison itself ----------------------------------------------------------------------
 
 
