@@ -32,7 +32,7 @@ from minitvm.te.extent import (
 from minitvm.te.inline import Expansion, expand
 from minitvm.te.span import Span, relax, unite
 from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph, axis_extent
-from minitvm.te.tensor import Compute, IterVar, Placeholder, Scan
+from minitvm.te.tensor import Compute, IterVar, Scan
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import Const, Expr, Read, Var
 from minitvm.tir.simplify import Analyzer
@@ -74,7 +74,7 @@ class Bounds:
 def infer_bounds(graph: StageGraph) -> Bounds:
     """The nests of every stage that has loops of its own."""
     bounds = Bounds(graph, Analyzer(), {})
-    for size in sizes_of(graph):
+    for size in graph.sizes:
         bounds.analyzer.bind(size, 0, dtypes.integer_range(size.dtype)[1])
     readers = remaining_readers(graph)
     for stage in reversed(graph.stages):
@@ -84,17 +84,6 @@ def infer_bounds(graph: StageGraph) -> Bounds:
             region = _region(bounds, stage, readers[stage])
             bounds.nests[stage] = _nest(bounds, stage, stage.op, region)
     return bounds
-
-
-def sizes_of(graph: StageGraph) -> list[Var]:
-    """The variables in the shapes of a graph, in order of first use: none is negative."""
-    found: dict[Var, None] = {}
-    for stage in graph.stages:
-        axes = [axis.extent for axis in stage.axes.values()]
-        for extent in stage.op.shape if isinstance(stage.op, Placeholder) else axes:
-            if not isinstance(extent, Const):
-                found.update((node, None) for node in walk.walk(extent) if isinstance(node, Var))
-    return list(found)
 
 
 def _scan_nest(bounds: Bounds, stage: Stage, op: Scan) -> Nest:

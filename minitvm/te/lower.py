@@ -32,7 +32,6 @@ from minitvm.te.bounds import (
     identifier,
     infer_bounds,
     loop_variables,
-    sizes_of,
 )
 from minitvm.te.extent import Extent, as_index, extent_of, extent_text, product
 from minitvm.te.pragmas import auto_unroll
@@ -91,7 +90,7 @@ def _refuse_threads(graph: StageGraph) -> None:
 
 def scalars_of(graph: StageGraph) -> list[Var]:
     """The variables that the caller gives: sizes first, then those in bodies."""
-    found = dict.fromkeys(sizes_of(graph))
+    found = dict.fromkeys(graph.sizes)
     for stage in graph.stages:
         op = stage.op
         if isinstance(op, Compute):

@@ -261,7 +261,7 @@ class StageHandle:
         self.schedule.apply(Bind(self.name, self.axis_name(axis), tag))
 
     def tensorize(self, axis: Axis, intrin: TensorIntrin | str) -> None:
-        """Puts the body of a tensor intrinsic in place of the loops from `axis` inwards."""
+        """Puts the body of an intrinsic, made by `te.decl_tensor_intrin`, in place of loops."""
         name = intrin if isinstance(intrin, str) else intrin.name
         if isinstance(intrin, TensorIntrin):
             INTRINSICS[name] = intrin

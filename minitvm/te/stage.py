@@ -11,7 +11,7 @@ Stages refer to operations by identity; a stage whose operation is replaced (by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -20,6 +20,7 @@ from minitvm.te.extent import Extent, as_index, ceil_div, extent_of
 from minitvm.te.pragmas import AUTO_UNROLL
 from minitvm.te.tensor import Compute, IterVar, Operation, Placeholder, Scan, Tensor
 from minitvm.te.tensor_intrin import TensorIntrin
+from minitvm.tir import walk
 from minitvm.tir.ir import Const, LoopKind, Var
 
 
@@ -202,6 +203,7 @@ def loops_of(op: Operation) -> list[IterVar]:
 class StageGraph:
     """The stages of some outputs, producers first.
 
+    `sizes`: the variables in shapes, in order of first use; none is negative.
     `owners`: the initial values, the updates and the states of a scan have no memory of their own;
     they are parts of an output of the scan, (stage, index).
     """
@@ -213,6 +215,7 @@ class StageGraph:
         self.owners: dict[Stage, tuple[Stage, int]] = {}
         for op in _topological(outputs):
             self.add(op, len(self.stages), is_output=op in outputs)
+        self.sizes = _sizes(self.by_op)
         for stage in self.stages:
             if isinstance(stage.op, Scan):
                 self._own(stage, stage.op)
@@ -348,6 +351,16 @@ def unique_name(name: str, taken: Container[str]) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+def _sizes(ops: Iterable[Operation]) -> tuple[Var, ...]:
+    found: dict[Var, None] = {}
+    for op in ops:
+        axes = [axis.extent for axis in loops_of(op)]
+        for extent in op.shape if isinstance(op, Placeholder) else axes:
+            if not isinstance(extent, Const):
+                found.update((node, None) for node in walk.walk(extent) if isinstance(node, Var))
+    return tuple(found)
 
 
 def _topological(outputs: tuple[Operation, ...]) -> list[Operation]:

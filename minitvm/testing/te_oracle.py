@@ -120,11 +120,12 @@ def _run_scan(op: Scan, known: Known, sizes: Sizes) -> None:
 
 
 def _sources(tensor: Tensor) -> list[Tensor]:
-    """A tensor and all that it is computed from."""
+    """A tensor and all that it is computed from, results of scans taken as they are."""
     found = dict.fromkeys([tensor])
     stack = [tensor]
     while stack:
-        for source in stack.pop().op.inputs:
+        op = stack.pop().op
+        for source in () if isinstance(op, Scan) else op.inputs:
             if source not in found:
                 found[source] = None
                 stack.append(source)

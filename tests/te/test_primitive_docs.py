@@ -2,7 +2,9 @@
 
 import inspect
 import re
+import runpy
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,21 @@ def test_every_loop_changing_primitive_is_documented():
         "apply_compute_inline", "apply_compute_root", "apply_cache_read", "apply_cache_write",
         "apply_pragma", "apply_rfactor", "apply_storage_align",
     }
+
+
+def generated_page() -> str:
+    path = Path(__file__).parents[2] / "docs" / "generate.py"
+    return runpy.run_path(str(path))["primitives_page"]()
+
+
+def test_the_page_of_primitives_is_current():
+    page = Path(__file__).parents[2] / "docs" / "primitives.md"
+    assert page.read_text() == generated_page(), "run: python docs/generate.py"
+
+
+def test_the_page_names_every_primitive():
+    page = generated_page()
+    for name in ("split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind",
+                 "pragma", "compute_at", "compute_inline", "compute_root", "set_scope",
+                 "storage_align", "cache_read", "cache_write", "rfactor", "tensorize"):
+        assert re.search(rf"^`s(\[T\])?\.{name}\(.*`: [(\w]", page, re.MULTILINE), name

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minitvm.te import steps
-from minitvm.te.bounds import infer_bounds, sizes_of
+from minitvm.te.bounds import infer_bounds
 from minitvm.te.extent import extent_text
 from minitvm.te.primitives.annotate import apply_annotate, apply_bind, apply_pragma
 from minitvm.te.primitives.cache import apply_cache_read, apply_cache_write
@@ -54,8 +54,7 @@ def apply(graph: StageGraph, step: steps.Step) -> Any:
     In a graph with symbolic sizes or tensorized stages, a step may break what other steps did:
     then it is undone, and refused.
     """
-    fragile = any(stage.tensorized for stage in graph.stages) or bool(sizes_of(graph))
-    if not fragile:
+    if not graph.sizes and not any(stage.tensorized for stage in graph.stages):
         return PRIMITIVES[type(step)](graph, step)
     restore = graph.snapshot(graph.stages)
     result = PRIMITIVES[type(step)](graph, step)
