@@ -12,7 +12,8 @@ what only one branch of an `If` uses is computed in that branch alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -58,6 +59,10 @@ class Expr:
 
     def __getitem__(self, index: int) -> Expr:
         return TupleGetItem(self, index)
+
+    def astype(self, dtype: str) -> Expr:
+        """The values as another dtype."""
+        return apply("cast", self, dtype=dtype)
 
     def __len__(self) -> int:
         if not isinstance(self.type, TupleType):
@@ -111,8 +116,9 @@ class Expr:
 
 
 Number = bool | int | float
-ExprLike = Expr | ir.Function | np.ndarray | Number
-"""What stands for an expression: a function, an array, or a number of the other operand's dtype."""
+ExprLike = Expr | ir.Function | ir.GlobalVar | np.ndarray | Number
+"""What stands for an expression: a function, one of the module by name, an array, or a number of
+the other operand's dtype."""
 
 
 # --- leaves -------------------------------------------------------------------------------------
@@ -145,6 +151,8 @@ def as_expr(value: ExprLike, like: Type | None = None) -> Expr:
     """What stands for an expression, as one; `like` gives a Python number its dtype."""
     if isinstance(value, Expr):
         return value
+    if isinstance(value, ir.GlobalVar):
+        return Expr(value)
     if isinstance(value, ir.Function):
         return _node(with_fresh_variables(value), (), "function")
     if isinstance(value, bool | int | float) and isinstance(like, TensorType):
@@ -167,7 +175,7 @@ def call(callee: ExprLike | Op | ir.GlobalVar, *arguments: ExprLike) -> Expr:
     atoms = tuple(argument.atom for argument in given)
     if isinstance(callee, Op):
         return _node(ir.Call(callee, atoms), given, callee.name)
-    function = Expr(callee) if isinstance(callee, ir.GlobalVar) else as_expr(callee)
+    function = as_expr(callee)
     return _node(ir.Call(function.atom, atoms), (function, *given), "call")
 
 
@@ -200,19 +208,27 @@ def _node(value: ir.Value, inputs: tuple[Expr, ...], name: str) -> Expr:
 
 # --- operators by name --------------------------------------------------------------------------
 
+SHORTHANDS: dict[str, Callable[..., Expr]] = {}
+"""Functions that stand in for the calls of operators, by name: see `call_names`."""
+
+OPERAND_ALIASES = {"lhs": "x", "rhs": "y", "moving_mean": "mean", "moving_var": "variance"}
+"""Other names of operands in keyword arguments; `data` is the first one."""
+
 
 def apply(name: str, *arguments: Any, **attributes: Any) -> Expr:
     """The call of a registered operator. Positional arguments beyond the operator's own are
     attributes in order of declaration; an operator of any number of arguments takes them one by
-    one or as a list."""
+    one, as a list or as a tuple. Operands may be given by their names in `infer`."""
     operator = lookup(name)
-    if operator.arity is None and arguments and isinstance(arguments[0], list | tuple):
+    if operator.arity is None and arguments and _is_several(arguments[0]):
         arguments = (*arguments[0], *arguments[1:])
+    names = [item.name for item in fields(operator)]
+    if not attributes.keys() <= set(names):
+        arguments, attributes = _with_named_operands(operator, names, arguments, attributes)
     count = operator.arity
     if count is None:
         flags = [isinstance(a, Expr | ir.Function | np.ndarray) for a in arguments]
         count = flags.index(False) if False in flags else len(flags)
-    names = [item.name for item in fields(operator)]
     values = {**dict(zip(names, arguments[count:], strict=False)), **attributes}
     unknown = [key for key in values if key not in names]
     if unknown or len(arguments) - count > len(names):
@@ -226,6 +242,32 @@ def apply(name: str, *arguments: Any, **attributes: Any) -> Expr:
     except (TypeError, ValueError) as error:
         raise TypeInferenceError(f"{here()}: {name}: {error}") from None
     return call(op, *arguments[:count])
+
+
+def _is_several(argument: Any) -> bool:
+    if isinstance(argument, Expr):
+        return isinstance(argument.type, TupleType)
+    return isinstance(argument, list | tuple)
+
+
+def _with_named_operands(
+    operator: type[Op], names: list[str], arguments: tuple[Any, ...], attributes: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with the operands among the keywords behind them, and the other keywords."""
+    operands = list(inspect.signature(operator.infer).parameters)[1:]
+    given: dict[int, Any] = {}
+    others: dict[str, Any] = {}
+    for key, value in attributes.items():
+        operand = operands[0] if key == "data" and operands else OPERAND_ALIASES.get(key, key)
+        if key in names or operand not in operands or operator.arity is None:
+            others[key] = value
+        else:
+            given[operands.index(operand)] = value
+    if sorted(given) != list(range(len(arguments), len(arguments) + len(given))):
+        raise TypeInferenceError(
+            f"{here()}: {operator.name} takes the operands {', '.join(operands)}, each once"
+        )
+    return (*arguments, *(given[index] for index in sorted(given))), others
 
 
 def _frozen(value: Any) -> Any:
@@ -251,6 +293,8 @@ def operator_function(name: str) -> Any:
 
     Raises `AttributeError` where there is neither.
     """
+    if name in SHORTHANDS:
+        return SHORTHANDS[name]
     if name in REGISTRY:
         def function(*arguments: Any, **attributes: Any) -> Expr:
             return apply(name, *arguments, **attributes)

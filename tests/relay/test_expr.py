@@ -196,3 +196,30 @@ def test_users_operators_are_functions_too():
 def test_dir_lists_operators():
     assert {"add", "nn", "var", "If"} <= set(dir(relay))
     assert "conv2d" in dir(relay.nn)
+
+
+def test_functions_call_themselves_and_each_other_by_name():
+    count = relay.TensorType((), "int32")
+    name = relay.GlobalVar("power", relay.FuncType((count, count), count))
+    n, x = relay.var("n", count), relay.var("x", count)
+    power = relay.Function([n, x], relay.If(n > 0, relay.call(name, n - 1, x * 2), x))
+    m = relay.var("m", count)
+    apply = relay.Function([m], relay.call(name, m, 3))
+    module = relay.Module({"main": apply, "power": power})
+    relay.verify(module)
+    got, = relay.run(module, {"m": np.array(5, "int32")})
+    assert got == 3 * 2**5
+
+
+def test_a_function_of_the_module_is_an_argument():
+    vector = relay.TensorType((2,), "float32")
+    kind = relay.FuncType((vector,), vector)
+    f, x, y = relay.var("f", kind), relay.var("x", vector), relay.var("y", vector)
+    twice = relay.Function([f, x], f(f(x)))
+    double = relay.Function([y], y + y)
+    twice_name = relay.GlobalVar("twice", twice.type)
+    main_function = relay.Function([x], relay.call(twice_name, relay.GlobalVar("double", kind), x))
+    module = relay.Module({"main": main_function, "twice": twice, "double": double})
+    relay.verify(module)
+    got, = relay.run(module, {"x": np.ones(2, "float32")})
+    np.testing.assert_array_equal(got, [4, 4])

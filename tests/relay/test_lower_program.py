@@ -12,13 +12,16 @@ from functional_programs import CLOSURES, EVEN, LOOP, NEST, SWAP, TWICE, program
 from hypothesis import given
 
 import minitvm
+from minitvm.codegen.interface import MAIN
 from minitvm.codegen.jit import load_program
+from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.program import metadata_text, program_objects
 from minitvm.errors import CodegenError, OptionError, RunError, VerifyError
 from minitvm.relay.interpret import run
 from minitvm.relay.ir import Var
 from minitvm.relay.memory import check_plan, plan_functions
 from minitvm.runtime import abi
+from minitvm.testing import zoo
 from minitvm.testing.fuzz_relay import check_compiled, program_difference
 from minitvm.testing.relay_program_strategies import program_cases
 from minitvm.tir import interpret, ir
@@ -330,3 +333,16 @@ def main(x: VECTOR) -> VECTOR:
     assert module.program.functions == () and module.program.status_offset is None
     assert "recursion_limit" not in module.program.metadata
     assert isinstance(module.program.main.body, ir.Invoke)
+
+
+def test_a_network_is_calls_of_kernels_and_nothing_else():
+    """Its code is what it would be in a compiler without functions."""
+    program_ = minitvm.compile(zoo.mobilenet_v2(weights=0, image=32, width=0.35)).program
+    assert isinstance(program_.main.body, ir.Seq)
+    assert all(isinstance(s, ir.Invoke) for s in program_.main.body.statements)
+    assert program_.functions == () and program_.status_offset is None
+    sizes = {len(kernel.func.params) for kernel in program_.kernels}
+    assert {len(s.arguments) for s in program_.main.body.statements} <= sizes
+    assert program_to_llvm(program_.main, (), program_.target, MAIN) == function_to_llvm(
+        program_.main, program_.target, MAIN, debug=False)
+    assert not any(isinstance(s, ir.While | ir.If) for s in walk_statements(program_.main.body))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from functional_programs import EVEN, LOOP, NEST, program
 from hypothesis import given
 
 from minitvm import relay
@@ -190,3 +191,20 @@ def test_the_interpreter_needs_no_module_for_operators():
     assert Interpreter().evaluate(block, {}) is not None
     with pytest.raises(InterpreterError, match="no function @f"):
         Interpreter().evaluate(Block((), GlobalVar("f")), {})
+
+
+def test_tail_calls_take_no_frames():
+    turns, x = run(program(LOOP), {"n": np.array(30_000, "int32"), "x": np.ones(4, "float32")})
+    assert turns == 0 and x.tolist() == [100] * 4
+    got, = run(program(EVEN), {"n": np.array(30_001, "int32")})
+    assert not got
+
+
+def test_deep_recursion_is_no_recursion_of_python():
+    got, = run(program(NEST), {"n": np.array(4000, "int32")})
+    assert got == 8001
+
+
+def test_recursion_without_end_is_an_error():
+    with pytest.raises(InterpreterError, match=r"nested more than 10000 deep at x \(.x.\)"):
+        run(program(NEST), {"n": np.array(10**6, "int32")})
