@@ -194,9 +194,9 @@ def test_the_interpreter_needs_no_module_for_operators():
 
 
 def test_tail_calls_take_no_frames():
-    turns, x = run(program(LOOP), {"n": np.array(30_000, "int32"), "x": np.ones(4, "float32")})
+    turns, x = run(program(LOOP), {"n": np.array(11_000, "int32"), "x": np.ones(4, "float32")})
     assert turns == 0 and x.tolist() == [100] * 4
-    got, = run(program(EVEN), {"n": np.array(30_001, "int32")})
+    got, = run(program(EVEN), {"n": np.array(11_001, "int32")})
     assert not got
 
 
