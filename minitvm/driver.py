@@ -93,6 +93,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             simplify_expr,
             eliminate_common_subexpr,
             alter_op_layout(target),  # packed data and weights, transforms at the edges
+            simplify_expr,  # which meet other moves of elements there
             fast_math,  # from level 4 on: approximations
             fold_constant,  # packs the weights
             dead_code_elimination,

@@ -115,6 +115,12 @@ class Layout:
         return Layout(tuple(axis for axis in self.axes if axis.name not in names))
 
 
+def named_extents(layout: Layout, shape: Sequence[Dim], names: str) -> tuple[Dim, ...]:
+    """The logical extents, padding included, of the axes `names`, of a tensor of this shape."""
+    extents = dict(zip(layout.logical, layout.unpack_shape(shape), strict=True))
+    return tuple(extents[name] for name in names)
+
+
 def keeps_order(source: Layout, target: Layout, shape: Mapping[str, Dim]) -> bool:
     """Whether a tensor with these logical extents lies in memory the same way in both layouts, so
     that a reshape takes it from one to the other: no padding, and no axis of more than one element
@@ -210,6 +216,8 @@ def transform(
 ) -> np.ndarray:
     """A tensor in one layout -> the same in another. `shape`: the logical shape, in the order of
     the source's axes, where the source holds padding that is to be dropped."""
+    if source == target and shape is None:
+        return array
     logical = unpack(array, source, shape)
     order = [source.logical.index(name) for name in target.logical]
     return pack(logical.transpose(order), target)

@@ -6,6 +6,7 @@ from minitvm.relay.passes.canonicalize_ops import canonicalize_ops
 from minitvm.relay.passes.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from minitvm.relay.passes.combine_parallel_conv2d import combine_parallel_conv2d
 from minitvm.relay.passes.combine_parallel_dense import combine_parallel_dense
+from minitvm.relay.passes.convert_layout import convert_layout
 from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
 from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subexpr
 from minitvm.relay.passes.fast_math import fast_math
@@ -43,6 +44,7 @@ WITH_OPTIONS: tuple[Pass[Module], ...] = (
     combine_parallel_batch_matmul(2),
     combine_parallel_conv2d(2),
     combine_parallel_dense(2),
+    convert_layout({"nn.conv2d": ["NHWC", "default"]}),
 )
 """Those with options, with the ones that the examples in their docstrings show; but for
 `alter_op_layout`, which needs a target."""
@@ -55,6 +57,7 @@ __all__ = [
     "combine_parallel_batch_matmul",
     "combine_parallel_conv2d",
     "combine_parallel_dense",
+    "convert_layout",
     "dead_code_elimination",
     "eliminate_common_subexpr",
     "fast_math",

@@ -32,11 +32,14 @@ from minitvm.relay.ir import (
     atoms,
     map_atoms,
     tensor_type,
+    walk_bindings,
 )
 from minitvm.relay.layout import Layout, keeps_order
 from minitvm.relay.op import Op
 from minitvm.relay.ops.layout_transform import LayoutTransform
+from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.ops.transform import ExpandDims, Reshape
+from minitvm.relay.passes.convert_layout import convert_layout
 from minitvm.relay.passes.layout_rules import (
     Followed,
     Form,
@@ -56,7 +59,8 @@ PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pas
 
 
 def alter_op_layout(target: Target) -> Pass[Module]:
-    """The pass for a target, whose vector width is the block of channels: here 8.
+    """The pass for a target, whose vector width is the block of channels: here 8. Convolutions in
+    NHWC become ones in NCHW first (`convert_layout`).
 
     Before:
 
@@ -77,6 +81,9 @@ def alter_op_layout(target: Target) -> Pass[Module]:
     """  # noqa: E501
 
     def run(module: Module) -> Module:
+        if any(_is_channels_last(binding.value) for function in module.functions.values()
+               if not function.is_primitive for binding in walk_bindings(function.body)):
+            module = CHANNELS_FIRST.function(module)
         for name, function in module.functions.items():
             if not function.is_primitive:
                 body = _Layouts(target).block(function.body)
@@ -84,6 +91,18 @@ def alter_op_layout(target: Target) -> Pass[Module]:
         return module
 
     return Pass(NAME, run, LEVEL)
+
+
+CHANNELS_FIRST = convert_layout({"nn.conv2d": ["NCHW", "OIHW"]})
+"""What comes before packing, which is from NCHW alone."""
+
+
+def _is_channels_last(value: Value) -> bool:
+    """Whether a convolution is in a plain layout that is not packed directly."""
+    op = value.callee if isinstance(value, Call) else None
+    if not isinstance(op, Conv2d) or not (op.data_layout + op.kernel_layout).isupper():
+        return False
+    return (op.data_layout, op.kernel_layout) != ("NCHW", "OIHW")
 
 
 @dataclass(frozen=True, slots=True)

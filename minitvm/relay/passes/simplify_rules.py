@@ -230,7 +230,39 @@ def _one_layout_transform(match: Match) -> Value | None:
     )
 
 
+def _layout_of_transposed(match: Match) -> Value | None:
+    """A transform of transposed axes reads the axes as they were."""
+    outer, order = match.operators[0], _order(match, 1)
+    assert isinstance(outer, LayoutTransform)
+    if outer.source.is_packed():
+        return None
+    places = [order.index(axis) for axis in range(len(order))]
+    letters = "".join(outer.src_layout[place] for place in places)
+    shape = tuple(outer.shape[place] for place in places) if outer.shape else ()
+    return _layout_transform(match, letters, outer.dst_layout, shape)
+
+
+def _transposed_layout(match: Match) -> Value | None:
+    """A transpose of a transform to whole axes is a transform to other ones."""
+    inner, order = match.operators[1], _order(match, 0)
+    assert isinstance(inner, LayoutTransform)
+    if inner.target.is_packed():
+        return None
+    letters = "".join(inner.dst_layout[axis] for axis in order)
+    return _layout_transform(match, inner.src_layout, letters, inner.shape)
+
+
+def _layout_transform(
+    match: Match, source: str, target: str, shape: tuple[int, ...]
+) -> Value:
+    if source == target and not shape:
+        return match.source
+    return Call(LayoutTransform(source, target, shape), (match.source,))
+
+
 LAYOUTS = (
+    Rule("layout_transform(transpose(x))", _layout_of_transposed, "the source is not packed"),
+    Rule("transpose(layout_transform(x))", _transposed_layout, "the result is not packed"),
     Rule(
         "layout_transform(layout_transform(x))",
         _one_layout_transform,

@@ -12,8 +12,9 @@
     module = rewrite([Twice()], module)
 
 In a round each callback in turn goes through all bindings from front to back, and replaces each
-match of which it has replaced no member on the way; rounds follow until nothing changes. A callback writes with relay's
-expressions, on what was matched; what it writes carries the merged origin of the members.
+match of which it has replaced no member on the way; rounds follow until nothing changes. A
+callback writes with relay's expressions, on what was matched; what it writes carries the merged
+origin of the members.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def test_padding_contributes_zero_times_the_weight(groups: int) -> None:
         (Conv2d(), (1, 3, 4), (8, 3, 3), "data must be NCHW and weight OIHW"),
         (Conv2d(strides=0), (1, 3, 4, 4), (8, 3, 3, 3), "at least 1"),
         (Conv2d(padding=-1), (1, 3, 9, 9), (8, 3, 3, 3), "not be negative"),
-        (Conv2d(data_layout="NHWC"), (1, 4, 4, 3), (8, 3, 3, 3), "is not supported"),
+        (Conv2d(data_layout="CHWN"), (1, 4, 4, 3), (8, 3, 3, 3), "is not supported"),
         (Conv2d(data_layout="NCHW4"), (1, 4, 4, 3), (8, 3, 3, 3), "is no layout"),
         (Conv2d(kernel_layout="OIHW4i4o"), (1, 8, 4, 4), (2, 2, 3, 3, 4, 4), "as one block"),
         (

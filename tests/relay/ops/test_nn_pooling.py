@@ -148,7 +148,7 @@ def test_maximum_keeps_nan_and_integers() -> None:
         (MaxPool2d(pool_size=(3, 3)), (1, 2, 2), "float32", "must be NCHW"),
         (MaxPool2d(pool_size=(0, 3)), (1, 2, 2, 2), "float32", "at least 1"),
         (AvgPool2d(pool_size=(1, 1)), (1, 2, 2, 2), "int32", "cast the data"),
-        (GlobalAvgPool2d(layout="NHWC"), (1, 2, 2, 2), "float32", "is not supported"),
+        (GlobalAvgPool2d(layout="CHWN"), (1, 2, 2, 2), "float32", "is not supported"),
         (GlobalMaxPool2d(layout="NCHW8c"), (1, 2, 2, 2, 4), "float32", "must be NCHW8c"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import emitter, main, op
+from random_graphs import assert_same, emitter, main, op
 
 from minitvm.errors import TypeInferenceError
 from minitvm.origin import origin
@@ -312,6 +312,31 @@ def test_packing_anew_goes_directly(channels):
     assert simplified(build, shape=shape) == ["layout_transform"]
 
 
+@given(st.permutations(range(4)), st.permutations("NCHW"), st.booleans())
+def test_transposes_join_layout_transforms(order, letters, is_padded):
+    channels = 3 if is_padded else 8
+    plain = "".join(letters)
+    shape = tuple({"N": 2, "C": channels, "H": 4, "W": 5}[letter] for letter in plain)
+
+    def into(b, x):
+        e = emitter(b)
+        moved = "".join(plain[axis] for axis in order)
+        return e(op("layout_transform", moved, "NCHW8c"), e(op("transpose", tuple(order)), x))
+
+    def out_of(b, x):
+        e = emitter(b)
+        packed = e(op("layout_transform", "NCHW", "NCHW8c"), x)
+        unpacked = e(op("layout_transform", "NCHW8c", plain, (2, channels, 4, 5)), packed)
+        return e(op("transpose", tuple(order)), unpacked)
+
+    for build, given_shape in ((into, shape), (out_of, (2, channels, 4, 5))):
+        module = main([Var("x", TensorType(given_shape, "float32"))], build)
+        after = simplify_expr(module)
+        verify(after)
+        assert_same(module, after)
+        assert len(names(after)) <= 1
+
+
 # --- tuples, origins ----------------------------------------------------------------------------
 
 
@@ -369,7 +394,7 @@ def test_every_rule_says_its_domain_and_is_unique():
     assert len({rule.pattern for rule in RULES}) == len(RULES)
 
 
-def instance(pattern, e, x, dtype):
+def instance(pattern, e, x, dtype, attributes):
     """A graph that a pattern may match: its operators with attributes under which it applies."""
     match pattern:
         case Number(value):
@@ -379,8 +404,8 @@ def instance(pattern, e, x, dtype):
         case Name():
             return x
         case Apply(name, arguments):
-            made = [instance(argument, e, x, dtype) for argument in arguments]
-            made_op = ATTRIBUTES[name](made[0].type) if name in ATTRIBUTES else op(name)
+            made = [instance(argument, e, x, dtype, attributes) for argument in arguments]
+            made_op = attributes[name](made[0].type) if name in attributes else op(name)
             return e(made_op, *made)
 
 
@@ -399,6 +424,10 @@ ATTRIBUTES = {
         op("layout_transform", "NCHW", "NCHW4c") if found.rank == 4
         else op("layout_transform", "NCHW4c", "NCHW", (1, 4, 2, 2))),
 }
+OWN_ATTRIBUTES = {
+    "transpose(layout_transform(x))": {
+        "layout_transform": lambda found: op("layout_transform", "NCHW", "NHWC")},
+}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern)
@@ -406,8 +435,10 @@ def test_every_rule_applies_somewhere_and_shrinks(rule):
     tried = []
     for dtype in ("float32", "int32", "bool"):
         x = Var("x", TensorType((1, 4, 2, 2), dtype))
+        attributes = {**ATTRIBUTES, **OWN_ATTRIBUTES.get(rule.pattern, {})}
         try:
-            before = main([x], lambda b, x, d=dtype: instance(rule.parsed, emitter(b), x, d))
+            before = main([x], lambda b, x, d=dtype, own=attributes: instance(
+                rule.parsed, emitter(b), x, d, own))
         except TypeInferenceError:
             continue
         binding = before.main.body.bindings[-1]

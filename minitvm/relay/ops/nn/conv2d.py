@@ -1,10 +1,10 @@
 """Convolution: `nn.conv2d`, in plain and packed layouts.
 
-    data    NCHW, or packed NCHW16c
-    weight  OIHW, or packed OIHW16i16o: (O/16, I/16, KH, KW, 16, 16)
+    data    NCHW or NHWC, or packed NCHW16c
+    weight  OIHW or HWIO, or packed OIHW16i16o: (O/16, I/16, KH, KW, 16, 16)
             OIHW3i16o over plain NCHW data of 3 channels, for the first layer
             OIHW1i16o over packed data, one channel a group (depthwise)
-    result  NCHW, or packed by the weight's block of O
+    result  as the data, or packed by the weight's block of O
 
 Packed channels are padded with zeros up to the block; `channels` says how many of the result's are
 true, and the others are zeros whatever the data (infinity * 0 would be NaN). Padding of images
@@ -21,7 +21,14 @@ import numpy as np
 from minitvm import dtypes, te
 from minitvm.errors import OptionError
 from minitvm.relay.ir import TensorType
-from minitvm.relay.layout import Layout, blocks_of, pack, parse_layout, unpack
+from minitvm.relay.layout import (
+    Axis,
+    Layout,
+    blocks_of,
+    named_extents,
+    parse_layout,
+    transform,
+)
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn import conv2d_compute
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
@@ -29,6 +36,9 @@ from minitvm.te.recipes import schedule_conv2d
 
 if TYPE_CHECKING:
     from minitvm.target import Target
+
+IMAGE, KERNEL = "NCHW", "OIHW"
+"""The order of axes in which what a convolution means is written."""
 
 
 @register
@@ -59,8 +69,11 @@ class Conv2d(Op):
 
     @property
     def out_layout(self) -> str:
-        """The layout of the result: packed as the weight's output channels are."""
+        """The layout of the result: packed as the weight's output channels are, or plain as the
+        data."""
         block = parse_layout(self.kernel_layout).block("O")
+        if block == 1 and not parse_layout(self.data_layout).is_packed():
+            return self.data_layout
         return f"NCHW{block}c" if block > 1 else "NCHW"
 
     @property
@@ -76,8 +89,9 @@ class Conv2d(Op):
         data_layout, kernel_layout = self._layouts(types)
         if not data_layout.accepts(data.shape) or not kernel_layout.accepts(weight.shape):
             raise self.fail(types, f"data must be {data_layout} and weight {kernel_layout}")
-        batch, channels, height, width = data_layout.unpack_shape(data.shape)
-        known = [d for d in kernel_layout.unpack_shape(weight.shape) if isinstance(d, int)]
+        batch, channels, height, width = named_extents(data_layout, data.shape, IMAGE)
+        extents = named_extents(kernel_layout, weight.shape, KERNEL)
+        known = [extent for extent in extents if isinstance(extent, int)]
         if len(known) < 4 or not isinstance(channels, int):
             raise self.fail(types, "channels and the extents of the weight must be known")
         filters, inputs, *taps = known
@@ -87,7 +101,9 @@ class Conv2d(Op):
         rows, columns = window.outputs(height, width)
         if any(isinstance(extent, int) and extent < 1 for extent in (rows, columns)):
             raise self.fail(types, f"the window of {window.span} exceeds the padded image")
-        shape = parse_layout(self.out_layout).pack_shape((batch, filters, rows, columns))
+        result = parse_layout(self.out_layout)
+        named = dict(zip(IMAGE, (batch, filters, rows, columns), strict=True))
+        shape = result.pack_shape([named[name] for name in result.logical])
         return TensorType(shape, data.dtype)
 
     def _channel_fault(self, channels: int, filters: int, inputs: int) -> str:
@@ -116,8 +132,9 @@ class Conv2d(Op):
         if not _is_known(data, kernel):
             raise self.fail(
                 types,
-                f"data_layout {data} with kernel_layout {kernel} is not supported; NCHW goes with "
-                f"OIHW or OIHW3i16o, NCHW16c with OIHW16i16o or OIHW1i16o",
+                f"data_layout {data} with kernel_layout {kernel} is not supported; NCHW and NHWC "
+                f"go with OIHW and HWIO, NCHW also with OIHW3i16o, NCHW16c with OIHW16i16o or "
+                f"OIHW1i16o",
             )
         return data, kernel
 
@@ -126,20 +143,22 @@ class Conv2d(Op):
         return Window((rows, columns), self.strides, self.padding, self.dilation)
 
     def evaluate(self, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        image = _unpacked(data, self.data_layout)
-        kernel = _unpacked(weight, self.kernel_layout)
+        image = transform(data, parse_layout(self.data_layout), parse_layout(IMAGE))
+        kernel = transform(weight, parse_layout(self.kernel_layout), parse_layout(KERNEL))
         result = convolve(image, kernel, self.window(*kernel.shape[2:]), self.groups)
         if self.channels is not None:
             result[:, self.channels :] = 0
-        out_layout = parse_layout(self.out_layout)
-        return pack(result, out_layout) if out_layout.is_packed() else result
+        return transform(result, parse_layout(IMAGE), parse_layout(self.out_layout))
 
     def compute(self, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         kernel_layout = parse_layout(self.kernel_layout)
-        rows, columns = weight.extents()[2:4]
+        rows, columns = (
+            weight.extents()[kernel_layout.axes.index(Axis(name))] for name in "HW"
+        )
         window = self.window(rows, columns)
         if not kernel_layout.is_packed():
-            return conv2d_compute.plain(data, weight, window, self.groups)
+            layouts = (self.data_layout, self.kernel_layout)
+            return conv2d_compute.plain(data, weight, window, self.groups, layouts)
         if self.is_depthwise_packed:
             result = conv2d_compute.depthwise_packed(data, weight, window)
         elif window.is_pointwise and parse_layout(self.data_layout).is_packed():
@@ -194,10 +213,12 @@ class Conv2d(Op):
 
 def _is_known(data: Layout, kernel: Layout) -> bool:
     """Whether a convolution takes this pair of layouts."""
+    if not data.is_packed() and not kernel.is_packed():
+        return str(data) in ("NCHW", "NHWC") and str(kernel) in ("OIHW", "HWIO")
     if data.logical != "NCHW" or kernel.logical != "OIHW" or str(data.without("C")) != "NHW":
         return False
     if not kernel.is_packed():
-        return not data.is_packed()
+        return False
     inner = [axis for axis in kernel.axes if axis.block]
     if [axis.name for axis in inner] != ["I", "O"] or kernel.axes[-2:] != tuple(inner):
         return False
@@ -211,11 +232,6 @@ def _is_known(data: Layout, kernel: Layout) -> bool:
 def has_few_channels(channels: int, block: int) -> bool:
     """Whether so few channels would fill a block that the data is better read unpacked."""
     return channels < block and (channels <= 4 or 2 * channels <= block)
-
-
-def _unpacked(array: np.ndarray, text: str) -> np.ndarray:
-    layout = parse_layout(text)
-    return unpack(array, layout) if layout.is_packed() else array
 
 
 def convolve(data: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> np.ndarray:

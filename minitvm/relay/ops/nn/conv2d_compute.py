@@ -2,6 +2,7 @@
 
     tag                        axes                                reduces over
     conv2d_nchw                n, f, y, x                          c, ky, kx
+    conv2d_nhwc                n, y, x, f                          ky, kx, c
     conv2d_nchwc               n, fo, y, x, fi                     co, ky, kx, ci
     conv2d_nchwc_pointwise     n, fo, p, fi       (p = y * W + x)  co, ky, kx, ci
     conv2d_nchwc_unflatten     n, fo, y, x, fi    reads the one above
@@ -22,20 +23,34 @@ from minitvm.relay.ops.nn.windows import Window, stage
 from minitvm.tir.ir import Expr
 
 
-def plain(data: te.Tensor, weight: te.Tensor, window: Window, groups: int) -> te.Tensor:
-    """NCHW with OIHW."""
-    batch, _, height, width = data.extents()
-    filters, inputs, rows, columns = weight.extents()
-    outputs = window.positions(height, width)
-    padded = window.pad_stage(data, (2, 3), outputs)
-    c, ky, kx = (te.reduce_axis((0, extent), name) for extent, name in
-                 ((inputs, "c"), (rows, "ky"), (columns, "kx")))
+def plain(
+    data: te.Tensor, weight: te.Tensor, window: Window, groups: int, layouts: tuple[str, str]
+) -> te.Tensor:
+    """NCHW or NHWC with OIHW or HWIO, axes in any order by their letters."""
+    image, kernel = layouts
+    extents = dict(zip(image, data.extents(), strict=True))
+    taps = dict(zip(kernel, weight.extents(), strict=True))
+    extents["H"], extents["W"] = outputs = window.positions(extents["H"], extents["W"])
+    extents["C"] = taps["O"]
+    padded = window.pad_stage(data, (image.index("H"), image.index("W")), outputs)
+    reduced = {name: te.reduce_axis((0, taps[letter]), name)
+               for letter, name in (("I", "c"), ("H", "ky"), ("W", "kx"))}
+    c, ky, kx = reduced.values()
+    order = [c, ky, kx] if image == "NCHW" else [ky, kx, c]
 
-    def element(n: Expr, f: Expr, y: Expr, x: Expr) -> Any:
-        channel = _in_group(f, filters, groups, inputs, c.var)
-        pixel = padded[n, channel, window.position(0, y, ky), window.position(1, x, kx)]
-        return te.sum(pixel * weight[f, c, ky, kx], axis=[c, ky, kx])
-    return _stage((batch, filters, *outputs), element, "conv2d_nchw", window, groups)
+    def element(*indices: Expr) -> Any:
+        at = dict(zip(image, indices, strict=True))
+        read: dict[str, Any] = {
+            "N": at["N"],
+            "C": _in_group(at["C"], taps["O"], groups, taps["I"], c.var),
+            "H": window.position(0, at["H"], ky),
+            "W": window.position(1, at["W"], kx),
+        }
+        tap = {"O": at["C"], "I": c.var, "H": ky.var, "W": kx.var}
+        pixel = padded[tuple(read[letter] for letter in image)]
+        return te.sum(pixel * weight[tuple(tap[letter] for letter in kernel)], axis=order)
+    shape = tuple(extents[letter] for letter in image)
+    return _stage(shape, element, f"conv2d_{image.lower()}", window, groups)
 
 
 def packed(data: te.Tensor, weight: te.Tensor, window: Window, groups: int) -> te.Tensor:

@@ -1,6 +1,6 @@
 """Pooling: the greatest or the mean of each window of an image, or of the whole image.
 
-All take NCHW, or packed NCHW16c: a channel never meets another one.
+All take NCHW or NHWC, or packed NCHW16c: a channel never meets another one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from minitvm import dtypes, te
 from minitvm.errors import OptionError
 from minitvm.relay.ir import TensorType, Type
-from minitvm.relay.layout import Layout, pack, parse_layout, unpack
+from minitvm.relay.layout import Axis, Layout, parse_layout, transform
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair, stage
 from minitvm.tir import ir
@@ -22,17 +22,24 @@ from minitvm.tir.ir import Expr
 
 
 def image_layout(op: Op, text: str, data: TensorType) -> Layout:
-    """The layout of an image with channels next to the batch; raises the operator's type error for
-    any other, or for data that does not fit."""
+    """The layout of an image; raises the operator's type error for one that is not supported, or
+    for data that does not fit."""
     try:
         layout = parse_layout(text)
     except OptionError as error:
         raise op.fail((data,), str(error)) from error
-    if layout.logical != "NCHW" or str(layout.without("C")) != "NHW":
-        raise op.fail((data,), f"the layout {layout} is not supported; give NCHW or NCHW16c")
+    packed = layout.logical == "NCHW" and str(layout.without("C")) == "NHW"
+    if not packed and str(layout) != "NHWC":
+        raise op.fail((data,), f"the layout {layout} is not supported; give NCHW, NHWC or NCHW16c")
     if not layout.accepts(data.shape):
         raise op.fail((data,), f"the data must be {layout}")
     return layout
+
+
+def image_axes(text: str) -> Pair:
+    """The dimensions that hold the rows and the columns of an image in a layout."""
+    rows, columns = (parse_layout(text).axes.index(Axis(name)) for name in "HW")
+    return rows, columns
 
 
 def packed_choice(op: Any, layouts: tuple[str | None, ...]) -> LayoutChoice | None:
@@ -71,14 +78,17 @@ class Pool2d(Op):
     def infer(self, data: TensorType) -> TensorType:
         if dtypes.is_bool(data.dtype):
             raise self.fail((data,), "the data must be numeric")
-        layout = image_layout(self, self.layout, data)
+        image_layout(self, self.layout, data)
         if fault := self.window.fault():
             raise self.fail((data,), fault)
-        batch, channels, height, width = layout.unpack_shape(data.shape)
-        rows, columns = self.window.outputs(height, width)
-        if any(isinstance(extent, int) and extent < 1 for extent in (rows, columns)):
+        axes = image_axes(self.layout)
+        shape = list(data.shape)
+        outputs = self.window.outputs(*(data.shape[axis] for axis in axes))
+        if any(isinstance(extent, int) and extent < 1 for extent in outputs):
             raise self.fail((data,), f"the window of {self.window.span} exceeds the padded image")
-        return TensorType(layout.pack_shape((batch, channels, rows, columns)), data.dtype)
+        for axis, extent in zip(axes, outputs, strict=True):
+            shape[axis] = extent
+        return TensorType(tuple(shape), data.dtype)
 
     def follow_layout(
         self, types: tuple[Type, ...], layouts: tuple[str | None, ...]
@@ -86,10 +96,9 @@ class Pool2d(Op):
         return packed_choice(self, layouts)
 
     def evaluate(self, data: np.ndarray) -> np.ndarray:
-        layout = parse_layout(self.layout)
-        if layout.is_packed():
-            return pack(self.evaluate_image(unpack(data, layout)), layout)
-        return self.evaluate_image(data)
+        layout, plain = parse_layout(self.layout), parse_layout("NCHW")
+        image = transform(data, layout, plain)
+        return transform(self.evaluate_image(image), plain, layout)
 
     def evaluate_image(self, image: np.ndarray) -> np.ndarray:
         """`evaluate` for NCHW."""
@@ -103,17 +112,21 @@ class Pool2d(Op):
 
     def reduce_stage(self, data: te.Tensor, reducer: Any, value: Any, tag: str) -> te.Tensor:
         """The stage that reduces each window, `value` outside of the image."""
-        batch, channels, height, width, *lanes = data.extents()
-        outputs = self.window.positions(height, width)
-        padded = self.window.pad_stage(data, (2, 3), outputs, value)
+        rows, columns = image_axes(self.layout)
+        shape = list(data.extents())
+        outputs = self.window.positions(shape[rows], shape[columns])
+        padded = self.window.pad_stage(data, (rows, columns), outputs, value)
+        shape[rows], shape[columns] = outputs
         ky = te.reduce_axis((0, self.pool_size[0]), "ky")
         kx = te.reduce_axis((0, self.pool_size[1]), "kx")
 
-        def element(n: Expr, c: Expr, y: Expr, x: Expr, *lane: Expr) -> Any:
-            row, column = self.window.position(0, y, ky), self.window.position(1, x, kx)
-            return reducer(padded[(n, c, row, column, *lane)], axis=[ky, kx])
+        def element(*i: Expr) -> Any:
+            place: list[Any] = list(i)
+            place[rows] = self.window.position(0, i[rows], ky)
+            place[columns] = self.window.position(1, i[columns], kx)
+            return reducer(padded[tuple(place)], axis=[ky, kx])
 
-        return stage((batch, channels, *outputs, *lanes), element, tag)
+        return stage(shape, element, tag)
 
 
 @register
@@ -178,15 +191,16 @@ class AvgPool2d(Pool2d):
         return math.maximum(end - first, 0)
 
     def compute(self, data: te.Tensor) -> te.Tensor:
-        height, width = data.extents()[2:4]
+        y, x = image_axes(self.layout)
+        height, width = data.extents()[y], data.extents()[x]
         total = self.reduce_stage(data, te.sum, 0, "avg_pool2d_sum")
         rows, columns = self.window.positions(height, width)
         every_row = self.counts(0, np.arange(rows), height, np)
         every_column = self.counts(1, np.arange(columns), width, np)
 
         def element(*i: Expr) -> Any:
-            count_y = self.counts(0, i[2], height, ir)
-            count_x = self.counts(1, i[3], width, ir)
+            count_y = self.counts(0, i[y], height, ir)
+            count_x = self.counts(1, i[x], width, ir)
             if len(set(every_row)) == 1:
                 count_y = int(every_row[0])
             if len(set(every_column)) == 1:
@@ -209,7 +223,9 @@ class GlobalPool2d(Op):
         image_layout(self, self.layout, data)
         if dtypes.is_bool(data.dtype):
             raise self.fail((data,), "the data must be numeric")
-        return TensorType((*data.shape[:2], 1, 1, *data.shape[4:]), data.dtype)
+        axes = image_axes(self.layout)
+        shape = (1 if axis in axes else extent for axis, extent in enumerate(data.shape))
+        return TensorType(tuple(shape), data.dtype)
 
     def follow_layout(
         self, types: tuple[Type, ...], layouts: tuple[str | None, ...]
@@ -218,13 +234,18 @@ class GlobalPool2d(Op):
 
     def reduce_stage(self, data: te.Tensor, reducer: Any, tag: str) -> te.Tensor:
         """The stage that reduces each image."""
-        batch, channels, height, width, *lanes = data.extents()
-        ky, kx = te.reduce_axis((0, height), "ky"), te.reduce_axis((0, width), "kx")
+        rows, columns = image_axes(self.layout)
+        shape = list(data.extents())
+        ky = te.reduce_axis((0, shape[rows]), "ky")
+        kx = te.reduce_axis((0, shape[columns]), "kx")
+        shape[rows] = shape[columns] = 1
 
-        def element(n: Expr, c: Expr, y: Expr, x: Expr, *lane: Expr) -> Any:
-            return reducer(data[(n, c, ky, kx, *lane)], axis=[ky, kx])
+        def element(*i: Expr) -> Any:
+            place: list[Any] = list(i)
+            place[rows], place[columns] = ky, kx
+            return reducer(data[tuple(place)], axis=[ky, kx])
 
-        return stage((batch, channels, 1, 1, *lanes), element, tag)
+        return stage(shape, element, tag)
 
 
 @register
@@ -241,11 +262,13 @@ class GlobalAvgPool2d(GlobalPool2d):
 
     def evaluate(self, data: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return np.asarray(data.mean(axis=(2, 3), keepdims=True, dtype=data.dtype))
+            axes = image_axes(self.layout)
+            return np.asarray(data.mean(axis=axes, keepdims=True, dtype=data.dtype))
 
     def compute(self, data: te.Tensor) -> te.Tensor:
         total = self.reduce_stage(data, te.sum, "global_avg_pool2d_sum")
-        count = float(data.extents()[2] * data.extents()[3])
+        rows, columns = image_axes(self.layout)
+        count = float(data.extents()[rows] * data.extents()[columns])
         return stage(total.extents(), lambda *i: total[i] / count, "global_avg_pool2d")
 
 
@@ -257,7 +280,7 @@ class GlobalMaxPool2d(GlobalPool2d):
     name = "nn.global_max_pool2d"
 
     def evaluate(self, data: np.ndarray) -> np.ndarray:
-        return np.asarray(data.max(axis=(2, 3), keepdims=True))
+        return np.asarray(data.max(axis=image_axes(self.layout), keepdims=True))
 
     def compute(self, data: te.Tensor) -> te.Tensor:
         return self.reduce_stage(data, te.max, "global_max_pool2d")
