@@ -21,6 +21,21 @@ def InferType() -> Pass[Module]:
     return passes.infer_type
 
 
+def LambdaLift() -> Pass[Module]:
+    """Moves closures to the module, and specialises functions that take or give functions."""
+    return passes.lambda_lift
+
+
+def Inline() -> Pass[Module]:
+    """Inlines functions with the attribute `inline`, and those called once."""
+    return passes.inline
+
+
+def RemoveUnusedFunctions() -> Pass[Module]:
+    """Drops the functions that `main` cannot reach."""
+    return passes.remove_unused_functions
+
+
 def Legalize() -> Pass[Module]:
     """Decomposes composite operators."""
     return passes.legalize
