@@ -32,6 +32,7 @@ CONFIG_KEYS: dict[str, str] = {
     "tir.unroll_max_step": "unroll serial loops that make at most so many stores (default 0)",
     "tir.unroll_max_extent": "and that run at most so often (default 16)",
     "tir.unroll_explicitly": "repeat unrolled loops in tir; else LLVM does it (default False)",
+    "tir.bound_checks": "check at run time what is not proven to be in bounds (default False)",
     "cache.directory": "where compiled kernels are kept; None turns the cache off",
 }
 """The keys that `PassContext(config=...)` takes, with what they mean."""

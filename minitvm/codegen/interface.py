@@ -21,9 +21,11 @@ WEIGHTS = "minitvm.weights"
 
 def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
                       outputs: tuple[TensorInfo, ...], workspace_bytes: int,
-                      target: Target, status_offset: int | None = None) -> str:
+                      target: Target, status_offset: int | None = None,
+                      report_offset: int | None = None) -> str:
     """The LLVM module that holds the functions a C program calls. `status_offset` is where in the
-    workspace `main` leaves a byte that is not zero if it had to stop."""
+    workspace `main` leaves a byte that is not zero if it had to stop, `report_offset` where
+    a kernel says that an access was out of bounds."""
     prefix = abi.c_name(name)
     parts = [
         f'target triple = "{target.triple}"',
@@ -34,7 +36,7 @@ def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
         _number_function(f"{prefix}_workspace_bytes", "i64", workspace_bytes),
         _error_text_function(),
         cpu_check.cpu_check_to_llvm(target),
-        *_run_function(prefix, inputs, outputs, workspace_bytes, status_offset),
+        *_run_function(prefix, inputs, outputs, workspace_bytes, status_offset, report_offset),
         'attributes #0 = { nounwind }',
     ]
     return "\n".join(parts) + "\n"
@@ -118,7 +120,8 @@ class _Run:
 
 
 def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...],
-                  workspace_bytes: int, status_offset: int | None) -> list[str]:
+                  workspace_bytes: int, status_offset: int | None,
+                  report_offset: int | None) -> list[str]:
     run = _Run()
     run.fail_if(run.value("icmp ne i32 %threads, 1"), abi.ErrorCode.BAD_THREADS)
     cpu = run.value("call i32 @minitvm_check_cpu()")
@@ -137,10 +140,12 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
     arguments = ", ".join(f"ptr {value}" for value in (*data, f"@{WEIGHTS}", workspace))
     kinds = ", ".join(["ptr"] * (len(data) + 2))
     run.lines.append(f"  call void @{MAIN}({arguments})")
-    if status_offset is not None:
-        place = run.value(f"getelementptr i8, ptr {workspace}, i64 {status_offset}")
-        stopped = run.value(f"icmp ne i8 {run.value(f'load i8, ptr {place}')}, 0")
-        run.fail_if(stopped, abi.ErrorCode.RECURSION_TOO_DEEP)
+    for offset, code in ((report_offset, abi.ErrorCode.OUT_OF_BOUNDS),
+                         (status_offset, abi.ErrorCode.RECURSION_TOO_DEEP)):
+        if offset is not None:
+            place = run.value(f"getelementptr i8, ptr {workspace}, i64 {offset}")
+            stopped = run.value(f"icmp ne i8 {run.value(f'load i8, ptr {place}')}, 0")
+            run.fail_if(stopped, code)
     fails = [f"fail{code}:\n  ret i32 {code}" for code in abi.ERROR_TEXTS if code]
     return [
         f"declare void @{MAIN}({kinds})",

@@ -17,17 +17,20 @@ from typing import Any
 import numpy as np
 
 from minitvm import dtypes
+from minitvm.codegen.bound_checks import PARAMS
 from minitvm.codegen.interface import WEIGHTS
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_object
 from minitvm.codegen.program import Program, program_objects
 from minitvm.codegen.scratch import buffer_bytes, lift_scratch, scratch_params
 from minitvm.codegen.text import symbol
-from minitvm.errors import CodegenError, InputError, TargetError
+from minitvm.errors import CodegenError, InputError, RunError, TargetError
 from minitvm.runtime import abi
+from minitvm.runtime.bound_report import REPORT_BYTES, report_sentence
 from minitvm.runtime.module import Library, Module, aligned_bytes
 from minitvm.target import Target
 from minitvm.tir import ir, walk
+from minitvm.tir.passes.inject_bound_checks import CHECKS
 
 _C_TYPES: dict[str, Any] = {
     "bool": ctypes.c_bool, "int8": ctypes.c_int8, "int16": ctypes.c_int16,
@@ -91,28 +94,41 @@ class KernelFunction:
 
     def bind(self, *arrays: Any) -> BoundCall:
         """A call with these arguments fixed and checked once: what a benchmark should time."""
-        wanted = self.func.params[:len(self.func.params) - len(self.scratch)]
+        checks = CHECKS in self.func.attrs
+        added = len(self.scratch) + (PARAMS if checks else 0)
+        wanted = self.func.params[:len(self.func.params) - added]
         if len(arrays) != len(wanted):
             raise InputError(f"the kernel {self.func.name} takes {len(wanted)} arguments, "
                              f"not {len(arrays)}")
         sizes = {p: ir.Const(int(a), p.dtype) for p, a in zip(wanted, arrays)
                  if isinstance(p, ir.Var) and dtypes.is_int(p.dtype)}
         arguments = [_argument(p, a, sizes) for p, a in zip(wanted, arrays)]
+        report = np.zeros(REPORT_BYTES // 8, np.int64) if checks else None
+        if report is not None:
+            arguments += [ctypes.c_void_p(report.ctypes.data), ctypes.c_int64(0)]
         arguments += [ctypes.c_void_p(array.ctypes.data) for array in self.scratch]
         function = ctypes.CFUNCTYPE(None, *(type(argument) for argument in arguments))(self.address)
-        return BoundCall(function, tuple(arguments), (self, arrays))
+        return BoundCall(function, tuple(arguments), (self, arrays), self.func, report)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A C function with its arguments; keeps alive what they point to."""
+    """A C function with its arguments; keeps alive what they point to. Raises `RunError` for an
+    access out of bounds, if the kernel checks."""
 
     function: Callable[..., None]
     arguments: tuple[Any, ...]
     keep: tuple[Any, ...] = field(repr=False)
+    func: ir.PrimFunc = field(repr=False)
+    report: np.ndarray | None = field(default=None, repr=False)
 
     def __call__(self) -> None:
         self.function(*self.arguments)
+        if self.report is not None and self.report[0]:
+            _, _, check, index = map(int, self.report)
+            self.report[:] = 0
+            row = self.func.attrs[CHECKS][check]
+            raise RunError(report_sentence(self.func.name, row, index))
 
 
 def _argument(parameter: ir.Buffer | ir.Var, given: Any, sizes: Mapping[ir.Var, ir.Expr]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from minitvm.codegen import interface
+from minitvm.codegen.bound_checks import Report, add_report
 from minitvm.codegen.frames import stack_frames
 from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
@@ -67,6 +68,8 @@ class Program:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     functions: tuple[ir.PrimFunc, ...] = ()
     status_offset: int | None = None
+    report: Report | None = None
+    """Where a kernel says that an access was out of bounds, if kernels check."""
 
 
 def compile_kernel(func: ir.PrimFunc, target: Target,
@@ -91,6 +94,7 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
     the frames of functions."""
     kernels, inputs, outputs = tuple(kernels), tuple(inputs), tuple(outputs)
     by_name = {kernel.name: kernel.func for kernel in kernels}
+    main, functions, report = add_report(main, functions, by_name)
     if functions:
         main, functions = stack_frames(main, functions, by_name, recursion_limit)
     else:
@@ -106,8 +110,11 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
     if flat.nbytes > MAXIMUM_WEIGHTS_BYTES:
         raise CodegenError(f"the weights of {name!r} take {flat.nbytes} bytes; one library holds "
                            f"at most {MAXIMUM_WEIGHTS_BYTES}")
-    return Program(name, main, kernels, flat, size, inputs, outputs, target, dict(metadata or {}),
-                   tuple(functions), status_offset)
+    facts = dict(metadata or {})
+    if report is not None:
+        facts["bound_checks"] = report.metadata
+    return Program(name, main, kernels, flat, size, inputs, outputs, target, facts,
+                   tuple(functions), status_offset, report)
 
 
 def _is_straight(program: Program) -> bool:
@@ -190,7 +197,8 @@ def program_objects(program: Program) -> list[bytes]:
     main = emit_object(text, target, optimize=_is_straight(program))
     text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,
                                        program.outputs, program.workspace_bytes, target,
-                                       program.status_offset)
+                                       program.status_offset,
+                                       program.report.offset if program.report else None)
     # Not optimised: the function behind the CPU check is machine code that LLVM can't see into.
     functions = emit_object(text, _baseline(target), optimize=False)
     return [*(kernel.object for kernel in program.kernels), main, functions]

@@ -31,6 +31,7 @@ class ErrorCode(IntEnum):
     WRONG_SHAPE = 4
     MISALIGNED = 5
     RECURSION_TOO_DEEP = 6
+    OUT_OF_BOUNDS = 7
 
 
 ERROR_TEXTS = {
@@ -41,6 +42,8 @@ ERROR_TEXTS = {
     ErrorCode.WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
     ErrorCode.RECURSION_TOO_DEEP: "functions of the model call each other more deeply than the "
     "recursion_limit that it was compiled with",
+    ErrorCode.OUT_OF_BOUNDS: "a kernel would have accessed memory out of bounds; this model was "
+    "compiled with tir.bound_checks",
     ErrorCode.MISALIGNED: "a tensor is not aligned to its elements, or the workspace to 64 bytes",
 }
 UNKNOWN_ERROR = "unknown error code"

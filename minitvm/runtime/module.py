@@ -20,6 +20,7 @@ import numpy as np
 from minitvm import dtypes
 from minitvm.errors import InputError, LoadError, RunError
 from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, ErrorCode, Tensor
+from minitvm.runtime.bound_report import model_sentence
 from minitvm.runtime.tensor_info import TensorInfo, check_names
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -118,7 +119,11 @@ class Module:
         except IndexError:
             workspace = aligned_bytes(self.workspace_bytes)
         code = self._run(inputs, outputs, workspace.ctypes.data, 1)
+        sentence = (model_sentence(self.metadata, workspace)
+                    if code == ErrorCode.OUT_OF_BOUNDS else "")
         self._workspaces.append(workspace)
+        if sentence:
+            raise RunError(sentence)
         if code == ErrorCode.RECURSION_TOO_DEEP:
             limit = self.metadata.get("recursion_limit")
             raise RunError(f"the run of {self.name} was stopped: {self._text(code)} ({limit}); "

@@ -6,6 +6,7 @@ from minitvm.tir.ir import PrimFunc
 from minitvm.tir.passes.common_subexpr_elim import common_subexpr_elim
 from minitvm.tir.passes.flatten_buffers import flatten_buffers
 from minitvm.tir.passes.hoist_invariants import hoist_invariants
+from minitvm.tir.passes.inject_bound_checks import inject_bound_checks
 from minitvm.tir.passes.loop_partition import loop_partition
 from minitvm.tir.passes.narrow_data_type import narrow_data_type
 from minitvm.tir.passes.narrow_deep_expressions import narrow_deep_expressions
@@ -14,20 +15,21 @@ from minitvm.tir.passes.simplify import simplify
 from minitvm.tir.passes.storage_folding import storage_folding
 from minitvm.tir.passes.storage_rewrite import storage_rewrite
 from minitvm.tir.passes.unroll_loop import unroll_fully, unroll_loop
-from minitvm.tir.passes.vectorize_loop import vectorize_loop
+from minitvm.tir.passes.vectorize_loop import serialize_vectorized, vectorize_loop
 from minitvm.transform import Pass, Sequential
 
 __all__ = [
     "ALL", "LOWERING", "common_subexpr_elim", "flatten_buffers", "hoist_invariants",
-    "loop_partition", "lower", "narrow_data_type", "narrow_deep_expressions", "remove_no_op",
-    "simplify", "storage_folding", "storage_rewrite", "unroll_fully", "unroll_loop",
-    "vectorize_loop",
+    "inject_bound_checks", "loop_partition", "lower", "narrow_data_type",
+    "narrow_deep_expressions", "remove_no_op", "serialize_vectorized", "simplify",
+    "storage_folding", "storage_rewrite", "unroll_fully", "unroll_loop", "vectorize_loop",
 ]  # fmt: skip
 
 LOWERING: Sequential[PrimFunc] = Sequential(
     [
         narrow_deep_expressions,  # first: the others recurse over expressions
         narrow_data_type,  # before indices are multiplied to offsets
+        inject_bound_checks,  # on request; while indices are those that people know
         storage_folding,  # while the loop that a window moves with is one
         loop_partition,  # on buffers of any rank, so that its result can be read
         flatten_buffers,

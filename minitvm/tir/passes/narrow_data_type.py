@@ -62,7 +62,7 @@ def narrow_data_type(func: PrimFunc) -> PrimFunc:
                 if i * 3 < 20:
                     B[i] = A[i * 8] + cast(i, "float32")
     """
-    now = _index_dtype(func)
+    now = index_dtype(func)
     if now is None:
         return func
     wide = any(_elements(buffer) > INT32_ELEMENTS for buffer in _buffers(func))
@@ -82,7 +82,7 @@ def with_index_dtype(func: PrimFunc, dtype: str) -> PrimFunc:
     return with_body(func, _Converter(dtype).statement(func.body))
 
 
-def _index_dtype(func: PrimFunc) -> str | None:
+def index_dtype(func: PrimFunc) -> str | None:
     """The dtype of the first loop variable or index; None if there is none."""
     for item in walk_statements(func.body):
         if isinstance(item, For):

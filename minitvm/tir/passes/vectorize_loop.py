@@ -79,7 +79,14 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
                 A[ramp(k * 16, 1, 16)] = max(A[ramp(k * 16, 1, 16)] + W[ramp(0, 1, 16)] * \
 broadcast(x, 16), broadcast(0.0, 16))
     """
-    return map_body(func, _Vectorize(func).statement)
+    enabled = not PassContext.current().config.get("tir.disable_vectorize", False)
+    return map_body(func, _Vectorize(func, enabled).statement)
+
+
+@make_pass("VectorizeLoop")
+def serialize_vectorized(func: PrimFunc) -> PrimFunc:
+    """Runs vectorized loops as serial ones: `VectorizeLoop` where it is not enabled."""
+    return map_body(func, _Vectorize(func, enabled=False).statement)
 
 
 class DeclinedError(Exception):
@@ -89,11 +96,11 @@ class DeclinedError(Exception):
 class _Vectorize:
     """Finds the vectorized loops, with the ranges of the loops around them."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, enabled: bool) -> None:
         self.analyzer = Analyzer()
         params = [param for param in func.params if isinstance(param, Buffer)]
         self.aliases = params if func.attrs.get("may_alias") else []
-        self.enabled = not PassContext.current().config.get("tir.disable_vectorize", False)
+        self.enabled = enabled
 
     def statement(self, statement: Stmt) -> Stmt:
         if isinstance(statement, For):
