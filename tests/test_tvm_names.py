@@ -405,6 +405,95 @@ def test_scratch_memory_of_any_size_is_there():
     assert same(c, 2 * a.T + 1)
 
 
+def test_a_prim_func_computes_its_outputs_in_order():
+    A = te.placeholder((5,), name="A")
+    B = te.compute((5,), lambda i: A[i] + 1.0, name="B")
+    C = te.compute((5,), lambda i: B[i] * 2.0, name="C")
+    for ops in ([A, C], [A, B, C]):
+        arrays = [np.arange(5, dtype="float32")] + [np.empty(5, "float32") for _ in ops[1:]]
+        func = te.create_prim_func(ops, name="f")
+        assert [param.name for param in func.params] == [tensor.name for tensor in ops]
+        minitvm.build(func)(*arrays)
+        assert same(arrays[-1], 2 * (arrays[0] + 1))
+
+
+def test_a_reducer_of_pairs_is_written_with_select():
+    index, value = (te.placeholder((3, 7), "int32", name=name) for name in ("index", "value"))
+    k = te.reduce_axis((0, 7), "k")
+
+    def combine(x, y):
+        return tuple(minitvm.tir.Select(x[1] >= y[1], x[n], y[n]) for n in (0, 1))
+
+    argmax = te.comm_reducer(
+        combine, lambda t0, t1: (minitvm.tir.const(-1, t0), te.min_value(t1)), name="argmax")
+    best = te.compute((3,), lambda i: argmax((index[i, k], value[i, k]), axis=k), name="best")
+    f = minitvm.build(te.create_schedule(best[0].op), [index, value, *best])
+    values = np.random.default_rng(0).permutation(21).reshape(3, 7).astype("int32")
+    where, most = np.empty(3, "int32"), np.empty(3, "int32")
+    f(np.tile(np.arange(7, dtype="int32"), (3, 1)), values, where, most)
+    assert same(where, values.argmax(1)) and same(most, values.max(1))
+
+
+# --- networks written by hand -------------------------------------------------------------------
+
+
+def compiled_result(expr, **inputs):
+    variables = relay.analysis.free_vars(expr)
+    module = minitvm.IRModule.from_expr(relay.Function(variables, expr))
+    return relay.build(module)["default"]().run(inputs)["output0"]
+
+
+def test_a_network_is_written_as_for_tvm():
+    random = np.random.default_rng(0)
+    shapes = {"data": (1, 3, 8, 8), "weight": (4, 3, 3, 3), "gamma": (4,), "beta": (4,),
+              "mean": (4,), "var": (4,), "dense": (10, 64)}
+    inputs = {name: random.random(shape, "float32") for name, shape in shapes.items()}
+    v = {name: relay.var(name, shape=shape) for name, shape in shapes.items()}
+    y = relay.nn.conv2d(data=v["data"], weight=v["weight"], kernel_size=(3, 3), channels=4,
+                        padding=(1, 1), strides=(2, 2))
+    y = relay.nn.batch_norm(y, v["gamma"], v["beta"], moving_mean=v["mean"], moving_var=v["var"])[0]
+    y = relay.nn.batch_flatten(relay.nn.relu(y))
+    y = relay.nn.softmax(relay.nn.dense(data=y, weight=v["dense"], units=10)).astype("float64")
+    got = compiled_result(y, **inputs)
+    assert got.dtype == np.float64 and got.shape == (1, 10) and np.isclose(got.sum(), 1)
+    function = relay.Function(relay.analysis.free_vars(y), y)
+    expected = relay.run(minitvm.IRModule.from_expr(function), inputs)[0]
+    minitvm.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_shorthands_mean_what_their_operators_do():
+    x = relay.var("x", shape=(2, 3, 4))
+    data = np.random.default_rng(0).integers(-9, 9, (2, 3, 4)).astype("float32")
+    slope = np.array([0.5, 2, 4], "float32")
+    expected = np.where(data < 0, data * slope[:, None], data)
+    assert same(compiled_result(relay.nn.prelu(x, relay.const(slope)), x=data), expected)
+    assert relay.expand_dims(x, axis=1, num_newaxis=2).type.shape == (2, 1, 1, 3, 4)
+    assert relay.expand_dims(x, axis=-1, num_newaxis=2).type.shape == (2, 3, 4, 1, 1)
+    pair = relay.Tuple([x, x])
+    joined = relay.concatenate(pair, axis=0)
+    assert same(compiled_result(joined, x=data), np.concatenate([data, data]))
+    a, b = (relay.var(name, shape=shape) for name, shape in (("a", (5, 2)), ("b", (4, 5))))
+    left, right = np.ones((5, 2), "float32"), np.arange(20, dtype="float32").reshape(4, 5)
+    product = relay.nn.matmul(a, b, units=4, transpose_a=True, transpose_b=True)
+    assert same(compiled_result(product, a=left, b=right), left.T @ right.T)
+
+
+def test_shorthands_refuse_what_is_not_so():
+    x, w, c = (relay.var(name, shape=shape) for name, shape in
+               (("x", (1, 3, 8, 8)), ("w", (4, 3, 3, 3)), ("c", (3,))))
+    for call, message in [
+        (lambda: relay.nn.conv2d(x, w, kernel_size=(5, 5)), r"kernel_size is \(5, 5\)"),
+        (lambda: relay.nn.conv2d(x, w, out_layout="NHWC"), "not 'NHWC'"),
+        (lambda: relay.nn.batch_norm(x, c, c, c, c, scale=False), "give ones for gamma"),
+        (lambda: relay.nn.batch_norm(x, c, c, c, c)[1], "only field 0"),
+        (lambda: relay.nn.matmul(c, c, units=7), "units is 7, and the product is Tensor"),
+        (lambda: relay.nn.dense(x, data=x), "takes the operands x, weight, each once"),
+        (lambda: relay.nn.relu(x, weight=w), "takes not the attribute weight"),
+    ]:
+        with pytest.raises(minitvm.MinitvmError, match=message):
+            call()
+
+
 # --- arrays, devices, printing ------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import minitvm.relay.call_names  # noqa: F401, which fills the shorthands
 import minitvm.relay.ir as ir
 import minitvm.relay.ops as ops
 from minitvm.relay.dim import Dim, size

@@ -26,6 +26,7 @@ from minitvm.te.functions import (
     trunc,
 )
 from minitvm.te.lower import lower
+from minitvm.te.prim_func import create_prim_func
 from minitvm.te.recurrence import scan
 from minitvm.te.schedule import Schedule, StageHandle, create_schedule
 from minitvm.te.tensor import (
@@ -50,9 +51,10 @@ from minitvm.te.tensor_intrin import BufferView, TensorIntrin, decl_tensor_intri
 
 __all__ = [
     "BufferView", "Compute", "IterVar", "Operation", "Placeholder", "Scan", "Schedule",
-    "StageHandle", "Tensor", "TensorIntrin", "abs", "all", "any", "as_expr", "ceil", "comm_reducer",
-    "compute", "cos", "create_schedule", "decl_tensor_intrin", "erf", "exp", "floor",
-    "if_then_else", "log", "lower", "max", "max_value", "min", "min_value", "placeholder", "power",
-    "prod", "reduce_axis", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt",
-    "sum", "tanh", "thread_axis", "trunc", "var",
+    "StageHandle", "Tensor", "TensorIntrin", "abs", "all", "any", "as_expr", "ceil",
+    "comm_reducer", "compute", "cos", "create_prim_func", "create_schedule",
+    "decl_tensor_intrin", "erf", "exp", "floor", "if_then_else", "log", "lower", "max",
+    "max_value", "min", "min_value", "placeholder", "power", "prod", "reduce_axis", "round",
+    "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh",
+    "thread_axis", "trunc", "var",
 ]

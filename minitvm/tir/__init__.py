@@ -32,7 +32,7 @@ from minitvm.tir.ir import (
 )
 from minitvm.tir.ir import conjunction as all
 from minitvm.tir.ir import disjunction as any
-from minitvm.tir.names import const, floordiv, floormod, indexdiv, indexmod
+from minitvm.tir.names import Select, const, floordiv, floormod, indexdiv, indexmod
 from minitvm.tir.passes import lower
 from minitvm.tir.simplify import Analyzer
 from minitvm.tir.text import (
@@ -47,9 +47,9 @@ from minitvm.tir.text import (
 from minitvm.tir.verify import check_origins_kept, verify
 
 __all__ = [
-    "Analyzer", "Buffer", "Const", "Expr", "PrimFunc", "Stmt", "Var", "all", "any", "buffer",
-    "cast", "check_origins_kept", "const", "equal", "floordiv", "floormod", "if_then_else",
-    "indexdiv", "indexmod", "lower", "maximum", "minimum", "not_equal", "parse_func",
-    "parse_functions", "passes", "print_expr", "print_func", "print_func_with_lines",
-    "print_module", "print_stmt", "run", "select", "seq", "verify",
+    "Analyzer", "Buffer", "Const", "Expr", "PrimFunc", "Select", "Stmt", "Var", "all", "any",
+    "buffer", "cast", "check_origins_kept", "const", "equal", "floordiv", "floormod",
+    "if_then_else", "indexdiv", "indexmod", "lower", "maximum", "minimum", "not_equal",
+    "parse_func", "parse_functions", "passes", "print_expr", "print_func",
+    "print_func_with_lines", "print_module", "print_stmt", "run", "select", "seq", "verify",
 ]  # fmt: skip

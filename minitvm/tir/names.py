@@ -5,7 +5,7 @@ Division in tir is floor division, so `indexdiv` is `//` and `indexmod` is `%`.
 
 from __future__ import annotations
 
-from minitvm.tir.ir import INDEX, Expr, ExprLike, convert
+from minitvm.tir.ir import INDEX, Expr, ExprLike, convert, select
 
 
 def const(value: int | float | bool, dtype: str = INDEX) -> Expr:
@@ -25,3 +25,4 @@ def indexmod(a: Expr, b: ExprLike) -> Expr:
 
 floordiv = indexdiv
 floormod = indexmod
+Select = select
