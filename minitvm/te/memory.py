@@ -1,0 +1,162 @@
+"""The memory of stages: buffers, and where elements lie in them.
+
+A parameter of the function is the caller's; a stage at the root has memory for the whole tensor,
+one computed at a loop for its region there; `storage_align` pads a stride; the parts of a scan
+share the memory of its result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minitvm import dtypes
+from minitvm.errors import LoweringError
+from minitvm.te.bounds import Bounds, Nest, identifier
+from minitvm.te.extent import Extent, extent_of, extent_text, product
+from minitvm.te.stage import At, Stage, unique_name
+from minitvm.te.tensor import Scan, Tensor, output_dtypes
+from minitvm.tir import ir, walk
+from minitvm.tir.ir import Buffer, Const, Expr, Load, Read
+
+LOCAL_BYTES = 32 * 1024
+"""The most memory that a stage computed inside a loop takes on the stack unless told otherwise."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """The buffers so far, by stage and output."""
+
+    bounds: Bounds
+    buffers: dict[tuple[Stage, int], Buffer] = field(default_factory=dict)
+    names: dict[str, Buffer] = field(default_factory=dict)
+    rows: dict[Stage, tuple[Extent, ...]] = field(default_factory=dict)
+
+    def bind(self, tensor: Tensor) -> Buffer:
+        """A parameter for a tensor; raises `LoweringError` if its memory can't be the caller's."""
+        stage = self.bounds.graph.by_op.get(tensor.op)
+        if stage is None:
+            raise LoweringError(f"argument {tensor.name} is no tensor of this schedule")
+        if stage in self.bounds.graph.owners or (not stage.is_input and stage.attach != "root"):
+            raise LoweringError(
+                f"argument {tensor.name} has no memory of its own: its stage is inlined, part of "
+                f"a scan, or computed inside a loop; leave it out, or compute_root it"
+            )
+        if (stage, tensor.index) in self.buffers:
+            raise LoweringError(f"argument {tensor.name} is given twice")
+        if stage.alignment is not None:
+            raise LoweringError(
+                f"argument {tensor.name} has the memory of the caller, which storage_align can't "
+                f"pad; leave it out of the arguments"
+            )
+        return self._declare(stage, tensor.index, tensor.shape, "global")
+
+    def check_complete(self) -> None:
+        """Raises `LoweringError` if an input or an output is no parameter."""
+        given = {stage for stage, _ in self.buffers}
+        for stage in self.bounds.graph.stages:
+            needed = stage.is_output or (stage.is_input and stage not in self.bounds.graph.owners)
+            if needed and stage not in given:
+                what = "output" if stage.is_output else "input"
+                raise LoweringError(f"the arguments of the function lack the {what} {stage.name}")
+
+    def _declare(
+        self, stage: Stage, index: int, shape: tuple[Expr, ...], scope: str
+    ) -> Buffer:
+        element_dtypes = output_dtypes(stage.op)
+        name = identifier(stage.name if len(element_dtypes) == 1 else f"{stage.name}_{index}")
+        dtype = element_dtypes[index]
+        buffer = Buffer(unique_name(name, self.names), shape, dtype, scope)
+        self.names[buffer.name] = buffer
+        self.buffers[stage, index] = buffer
+        return buffer
+
+    def allocate(self, stage: Stage) -> list[Buffer]:
+        """The memory of a stage: one buffer for each output that isn't a parameter."""
+        if stage in self.bounds.graph.owners:
+            return self.allocate(self.bounds.graph.owners[stage][0])
+        wanted = [index for index in range(len(output_dtypes(stage.op)))
+                  if (stage, index) not in self.buffers]
+        if not wanted:
+            return []
+        nest = self.bounds.nests[stage]
+        scope = stage.scope or _default_scope(stage, nest)
+        if isinstance(stage.op, Scan):
+            shapes = [tuple(map(extent_of, state.shape)) for state in stage.op.states]
+        else:
+            whole = tuple(dimension.extent for dimension in nest.region)
+            shapes = [self._aligned(stage, whole)] * len(nest.bodies)
+        return [
+            self._declare(stage, index, _constant_shape(stage, shapes[index]), scope)
+            for index in wanted
+        ]
+
+    def _aligned(self, stage: Stage, shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        """The shape of memory in which `storage_align` pads a stride: the dimensions inside the
+        aligned one become a single row."""
+        if stage.alignment is None:
+            return shape
+        position, factor, offset = stage.alignment
+        stride = product(shape[position + 1 :])
+        if not isinstance(stride, int):
+            return shape
+        self.rows[stage] = shape[position + 1 :]
+        return (*shape[: position + 1], stride + (offset - stride) % factor)
+
+    def place(self, stage: Stage, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where an element lies in the memory of a stage."""
+        row = self.rows.get(stage)
+        if row is None:
+            return indices
+        outer = len(indices) - len(row)
+        offset: Expr = indices[outer]
+        for index, extent in zip(indices[outer + 1 :], row[1:], strict=True):
+            offset = offset * extent + index
+        return (*indices[:outer], self.bounds.analyzer.simplify(offset))
+
+    def read(self, expr: Expr) -> Expr:
+        """A te expression with loads for reads."""
+        return walk.rewrite(expr, self._load)
+
+    def _load(self, expr: Expr) -> Expr:
+        if not isinstance(expr, Read):
+            return expr
+        stage = self.bounds.graph.by_op[expr.tensor.op]
+        buffer, indices = self.where(stage, expr.tensor.index, expr.indices)
+        return Load(buffer, indices)
+
+    def where(
+        self, stage: Stage, index: int, indices: tuple[Expr, ...]
+    ) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer of an output of a stage, and the place in it of an element."""
+        owner = self.bounds.graph.owners.get(stage)
+        if owner is not None:
+            return self.buffers[owner], indices
+        if isinstance(stage.attach, At):
+            simplify = self.bounds.analyzer.simplify
+            region = self.bounds.nests[stage].region
+            indices = tuple(
+                simplify(index - ir.cast(dimension.low, index.dtype))
+                for index, dimension in zip(indices, region)
+            )
+        return self.buffers[stage, index], self.place(stage, indices)
+
+
+def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:
+    known = [extent for extent in shape if isinstance(extent, int)]
+    for extent in shape:
+        if not isinstance(extent, int):
+            raise LoweringError(
+                f"the memory of {stage.name} would have the symbolic extent "
+                f"{extent_text(extent)}; make it an argument of the function, inline it, or "
+                f"compute it inside a loop that reads a constant part of it"
+            )
+    dtype = next((axis.var.dtype for axis in stage.leaves), ir.INDEX)
+    return tuple(Const(max(extent, 1), dtype) for extent in known)
+
+
+def _default_scope(stage: Stage, nest: Nest) -> str:
+    if not isinstance(stage.attach, At):
+        return "global"
+    elements = product(dimension.extent for dimension in nest.region)
+    size_bytes = elements * sum(dtypes.size_bytes(body.dtype) for body in nest.bodies)
+    return "local" if isinstance(size_bytes, int) and size_bytes <= LOCAL_BYTES else "global"
