@@ -179,7 +179,8 @@ class StageHandle:
     def op(self) -> Compute:
         """What the stage computes now; `cache_write` and `cache_read` change it."""
         if not isinstance(self.stage.op, Compute):
-            raise ScheduleError(f"{self.name} is an input of the schedule; it computes nothing")
+            what = "a scan, of which tensor.op tells all" if self.stage.is_scan else "an input"
+            raise ScheduleError(f"{self.name} is {what}; it has no compute of its own")
         return self.stage.op
 
     @property

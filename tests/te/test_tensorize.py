@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minitvm import te
 from minitvm.errors import LoweringError, ScheduleError
@@ -258,3 +260,32 @@ def test_what_an_intrinsic_gives_is_checked():
     n = te.var("n")
     with pytest.raises(ScheduleError, match="constant shapes"):
         te.decl_tensor_intrin(te.compute((n,), lambda i: 1.0).op, lambda ins, outs: None)
+
+
+@given(st.data())
+def test_random_tiles_are_right_or_refused(data):
+    """Whatever is split, reordered and placed around an intrinsic, before it or after it."""
+    A, B, C, _ = matmul(m=data.draw(st.sampled_from([4, 6])), n=8, k=data.draw(st.integers(1, 4)))
+    D = te.compute(C.shape, lambda y, x: C[y, x] + 1.0, name="D")
+    s = te.create_schedule(D)
+    for _ in range(data.draw(st.integers(1, 7))):
+        try:
+            match data.draw(st.sampled_from(["split", "order", "tensorize", "tensorize", "at"])):
+                case "split":
+                    stage = s[data.draw(st.sampled_from([C, D]))]
+                    axis = data.draw(st.sampled_from(stage.leaf_iter_vars))
+                    stage.split(axis, factor=data.draw(st.sampled_from([1, 2, 4])))
+                case "order":
+                    s[C].reorder(*data.draw(st.permutations(s[C].leaf_iter_vars)))
+                case "tensorize":
+                    rows, lanes = (data.draw(st.sampled_from([1, 2, 4, 8])) for _ in "ab")
+                    axis = data.draw(st.sampled_from(s[C].leaf_iter_vars))
+                    s[C].tensorize(axis, fma_tile(rows, max(lanes, 2), f"fma_{rows}_{lanes}"))
+                case "at":
+                    s[C].compute_at(s[D], data.draw(st.sampled_from(s[D].leaf_iter_vars)))
+        except ScheduleError as error:
+            assert "Legal choices" in str(error)
+    program = Program((A, B), (D,))
+    inputs = random_inputs(program, seed=1)
+    (got,), (want,) = run_interpreter(s, program, inputs), evaluate(program, inputs)
+    np.testing.assert_array_equal(got, want, err_msg=str(s))
