@@ -58,6 +58,7 @@ def lower(
     vectors and flat memory. Raises `LoweringError`.
     """
     if isinstance(inputs, ir.PrimFunc):
+        _check_names(inputs)
         return inputs
     if not isinstance(inputs, te.Schedule):
         raise LoweringError(f"a schedule (te.create_schedule) or a PrimFunc can be lowered, not a "
@@ -66,6 +67,13 @@ def lower(
         raise LoweringError("a schedule is lowered with its inputs and outputs: give them as args, "
                             "such as [A, B, C]")
     return te.lower(inputs, args, name=name)
+
+
+def _check_names(func: ir.PrimFunc) -> None:
+    names = [param.name for param in func.params]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise LoweringError(f"the function {func.name} has two parameters called {twice[0]!r}; "
+                            "give each a name of its own")
 
 
 def build(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -387,6 +388,10 @@ def test_loop_nests_are_built_as_they_are():
 
 def test_what_can_not_be_built_is_refused():
     s, args = doubled()
+    func = minitvm.lower(s, args)
+    A = func.params[0]
+    with pytest.raises(LoweringError, match="two parameters called 'A'"):
+        minitvm.build(replace(func, params=(*func.params, replace(A))))
     with pytest.raises(LoweringError, match="give them as args"):
         minitvm.build(s)
     with pytest.raises(LoweringError, match="not a list"):
