@@ -1,6 +1,7 @@
 """Writes the pages that are made from docstrings: `python docs/generate.py`.
 
-`docs/primitives.md` comes from the schedule primitives; a test checks that it is up to date.
+`docs/primitives.md` comes from the schedule primitives, `docs/passes.md` from the passes over relay
+and tir; tests check that they are up to date.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from minitvm.relay import passes as relay_passes
 from minitvm.te import steps
 from minitvm.te.primitives import PRIMITIVES
 from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.tir import passes as tir_passes
 
 DOCS = Path(__file__).parent
 
@@ -86,6 +89,57 @@ def _explained(doc: str) -> Iterator[str]:
         yield from ["", f"{word}:", "", "```tir", textwrap.dedent(text).strip("\n"), "```"]
 
 
+# --- passes -------------------------------------------------------------------------------------
+
+PASSES_INTRODUCTION = """\
+# Passes
+
+A pass takes a module (relay), or a function (tir), and gives another one that computes the same.
+`PassContext(opt_level=3, disabled_pass=[...], required_pass=[...])` says which passes run, and
+`Sequential` runs several; `minitvm.relay.transform` and `minitvm.tir.transform` have them by TVM's
+names. The order in which compiling runs them is in `minitvm/driver.py` and `minitvm/tir/passes/`.
+
+This page is made from the docstrings of the passes by `docs/generate.py`; what they show before and
+after is what tests hold them to.
+"""
+
+
+def passes_page() -> str:
+    """The text of `docs/passes.md`."""
+    with_targets = [("AlterOpLayout", 3, inspect.getdoc(relay_passes.alter_op_layout))]
+    over_relay = sorted([
+        *((item.name, item.opt_level, inspect.getdoc(item.function))
+          for item in (*relay_passes.ALL, *relay_passes.WITH_OPTIONS)),
+        *with_targets,
+    ])
+    over_tir = [(item.name, item.opt_level, inspect.getdoc(item.function))
+                for item in tir_passes.ALL]
+    parts = [PASSES_INTRODUCTION, "## Over relay", ""]
+    for name, level, doc in over_relay:
+        parts.extend(_pass_section(name, level, doc or ""))
+    parts += ["## Over tir", ""]
+    for name, level, doc in over_tir:
+        parts.extend(_pass_section(name, level, doc or ""))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _pass_section(name: str, level: int, doc: str) -> Iterator[str]:
+    """A pass: its prose, and each of its examples."""
+    runs = "always" if level == 0 else f"from level {level} on"
+    yield from (f"### {name}", "", f"Runs {runs}.", "")
+    pieces = re.split(r"^(Before|After):\n", doc, flags=re.MULTILINE)
+    yield from (pieces[0].strip(), "")
+    for word, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        lines = text.splitlines()
+        count = next((i for i, line in enumerate(lines) if line and not line.startswith(" ")),
+                     len(lines))
+        code = textwrap.dedent("\n".join(lines[:count])).strip("\n")
+        rest = "\n".join(lines[count:]).strip()
+        yield from (f"{word}:", "", "```py", code, "```", "")
+        if rest:
+            yield from (rest, "")
+
+
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
@@ -93,6 +147,7 @@ def _snake_case(name: str) -> str:
 def main() -> None:
     """Writes the pages."""
     (DOCS / "primitives.md").write_text(primitives_page())
+    (DOCS / "passes.md").write_text(passes_page())
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from minitvm.relay.passes import (
     combine_parallel_conv2d,
     combine_parallel_dense,
     dead_code_elimination,
+    dynamic_to_static,
     eliminate_common_subexpr,
     fast_math,
     fold_constant,
@@ -83,6 +84,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             remove_unused_functions,
             legalize,  # composite operators become simple ones
             canonicalize_ops,
+            dynamic_to_static,  # shapes that are constants
             fold_constant,  # so that statistics are constants
             simplify_inference,  # batch norm becomes a multiplication and an addition
             fold_constant,  # so that scales are constants

@@ -6,9 +6,11 @@ shows after `Before:` and after `After:` is text of the IR, indented; the result
 
 from __future__ import annotations
 
+import runpy
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +38,8 @@ class Room:
 
 ROOMS = [
     Room("tir", tir_passes.ALL, parse_func, print_func, verify),
-    Room("relay", (*relay_passes.ALL, *relay_passes.WITH_OPTIONS), parse_module, print_module, verify_module),
+    Room("relay", (*relay_passes.ALL, *relay_passes.WITH_OPTIONS), parse_module, print_module,
+         verify_module),
 ]
 
 
@@ -77,6 +80,15 @@ def test_examples_of_a_pass(room: Room, item: Pass[Any]) -> None:
         room.verify(result)
         assert room.print(result) == after
         assert room.print(room.parse(after)) == after
+
+
+def test_the_page_of_passes_is_up_to_date() -> None:
+    path = Path(__file__).parents[1] / "docs" / "generate.py"
+    page = runpy.run_path(str(path))["passes_page"]()
+    assert (path.parent / "passes.md").read_text() == page, "run: python docs/generate.py"
+    for room in ROOMS:
+        for item in room.passes:
+            assert f"### {item.name}\n" in page
 
 
 def test_sections_are_found() -> None:

@@ -9,9 +9,16 @@ Options that a pass takes through `PassContext` there are arguments here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from minitvm.relay import passes
+from minitvm.relay.function_pass import function_pass as function_pass
 from minitvm.relay.ir import Module
-from minitvm.relay.passes.fuse_ops import fuse
+from minitvm.relay.passes.combine_parallel import DEFAULT_BRANCHES
+from minitvm.relay.passes.fuse_ops import fuse_with_options
+from minitvm.relay.pattern.partition import partition_by_rules
+from minitvm.relay.pattern.rules import as_rules
 from minitvm.target import Target
 from minitvm.transform import Pass
 
@@ -86,4 +93,59 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass[Module]:
     """Makes kernels; at a level of its own, or, for -1, at that of the context."""
     if fuse_opt_level < 0:
         return passes.fuse_ops
-    return Pass("FuseOps", lambda module: fuse(module, fuse_opt_level))
+    return Pass("FuseOps", lambda module: fuse_with_options(module, fuse_opt_level))
+
+
+def DefuseOps() -> Pass[Module]:
+    """Undoes `FuseOps`."""
+    return passes.defuse_ops
+
+
+def MergeComposite(rules: Sequence[Any]) -> Pass[Module]:
+    """Makes primitive functions of what patterns match: (name, pattern) or (name, pattern,
+    check), the first rule before the next."""
+    known = as_rules(rules)
+    return Pass("MergeComposite", lambda module: partition_by_rules(known, module))
+
+
+# --- on request ---------------------------------------------------------------------------------
+
+
+def CombineParallelConv2D(min_num_branches: int = DEFAULT_BRANCHES) -> Pass[Module]:
+    """Makes one wide convolution of several of one image; from level 4 on."""
+    return passes.combine_parallel_conv2d(min_num_branches)
+
+
+def CombineParallelDense(min_num_branches: int = DEFAULT_BRANCHES) -> Pass[Module]:
+    """Makes one wide dense layer of several; from level 4 on."""
+    return passes.combine_parallel_dense(min_num_branches)
+
+
+def CombineParallelBatchMatmul(min_num_branches: int = DEFAULT_BRANCHES) -> Pass[Module]:
+    """Makes one wide product of several; from level 4 on."""
+    return passes.combine_parallel_batch_matmul(min_num_branches)
+
+
+def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass[Module]:
+    """Converts operators to layouts: `{"nn.conv2d": ["NHWC", "default"]}`."""
+    return passes.convert_layout(desired_layouts)
+
+
+def FastMath() -> Pass[Module]:
+    """Approximates functions; from level 4 on."""
+    return passes.fast_math
+
+
+def DynamicToStatic() -> Pass[Module]:
+    """Makes attributes of shapes that are constants."""
+    return passes.dynamic_to_static
+
+
+def PartialEvaluate() -> Pass[Module]:
+    """Makes use of what is known of arguments."""
+    return passes.partial_evaluate
+
+
+def ToANormalForm() -> Pass[Module]:
+    """Nothing to do: relay is in A-normal form here, always."""
+    return Pass("ToANormalForm", lambda module: module)

@@ -8,6 +8,8 @@ from minitvm.relay.passes.combine_parallel_conv2d import combine_parallel_conv2d
 from minitvm.relay.passes.combine_parallel_dense import combine_parallel_dense
 from minitvm.relay.passes.convert_layout import convert_layout
 from minitvm.relay.passes.dead_code_elimination import dead_code_elimination
+from minitvm.relay.passes.defuse_ops import defuse_ops
+from minitvm.relay.passes.dynamic_to_static import dynamic_to_static
 from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subexpr
 from minitvm.relay.passes.fast_math import fast_math
 from minitvm.relay.passes.fold_constant import fold_constant
@@ -17,6 +19,7 @@ from minitvm.relay.passes.infer_type import infer_type
 from minitvm.relay.passes.inline import inline
 from minitvm.relay.passes.lambda_lift import lambda_lift
 from minitvm.relay.passes.legalize import legalize
+from minitvm.relay.passes.partial_evaluate import partial_evaluate
 from minitvm.relay.passes.remove_unused_functions import remove_unused_functions
 from minitvm.relay.passes.simplify_expr import simplify_expr
 from minitvm.relay.passes.simplify_inference import simplify_inference
@@ -25,6 +28,8 @@ from minitvm.transform import Pass
 ALL: tuple[Pass[Module], ...] = (
     canonicalize_ops,
     dead_code_elimination,
+    defuse_ops,
+    dynamic_to_static,
     eliminate_common_subexpr,
     fast_math,
     fold_constant,
@@ -34,6 +39,7 @@ ALL: tuple[Pass[Module], ...] = (
     inline,
     lambda_lift,
     legalize,
+    partial_evaluate,
     remove_unused_functions,
     simplify_expr,
     simplify_inference,
@@ -59,6 +65,8 @@ __all__ = [
     "combine_parallel_dense",
     "convert_layout",
     "dead_code_elimination",
+    "defuse_ops",
+    "dynamic_to_static",
     "eliminate_common_subexpr",
     "fast_math",
     "fold_constant",
@@ -68,6 +76,7 @@ __all__ = [
     "inline",
     "lambda_lift",
     "legalize",
+    "partial_evaluate",
     "remove_unused_functions",
     "simplify_expr",
     "simplify_inference",

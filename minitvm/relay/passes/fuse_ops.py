@@ -83,12 +83,17 @@ def fuse_ops(module: Module) -> Module:
             v1 = abs(v0)  #: "b"
             return v1
     """
+    return fuse_with_options(module, PassContext.current().opt_level)
+
+
+def fuse_with_options(module: Module, level: int) -> Module:
+    """`fuse_ops` at a level of its own, with the options of the context."""
     context = PassContext.current()
     limit = context.config.get("relay.fuse_max_depth", DEFAULT_MAX_DEPTH)
     if not isinstance(limit, int) or limit < 1:
         raise OptionError(f"relay.fuse_max_depth is {limit!r}; it takes a positive integer")
     rules = as_rules(context.config.get("relay.fusion_rules", ()))
-    return fuse(module, context.opt_level, limit, rules)
+    return fuse(module, level, limit, rules)
 
 
 def fuse(

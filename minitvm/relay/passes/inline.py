@@ -55,7 +55,7 @@ def inline(module: Module) -> Module:
     def replace_call(builder: BlockBuilder, binding: Binding) -> Value | None:
         match binding.value:
             case Call(GlobalVar(name), arguments) if name in bodies:
-                return _inlined(builder, bodies[name], arguments)
+                return add_body(builder, bodies[name], arguments)
             case _:
                 return None
 
@@ -70,7 +70,7 @@ def inline(module: Module) -> Module:
 
 def _inlinable(module: Module) -> dict[str, Function]:
     graph = call_graph(module)
-    recursive = in_circles(graph) | _loops(module)
+    recursive = recursive_functions(module)
     uses = Counter(
         atom.name for name in graph for atom in all_atoms(module.functions[name].body)
         if isinstance(atom, GlobalVar)
@@ -78,6 +78,11 @@ def _inlinable(module: Module) -> dict[str, Function]:
     candidates = (name for name in graph if name != "main" and name not in recursive)
     return {name: module.functions[name] for name in candidates
             if uses[name] == 1 or module.functions[name].attrs.get("inline")}
+
+
+def recursive_functions(module: Module) -> frozenset[str]:
+    """The functions that call themselves, directly, through others, or in tail calls."""
+    return frozenset(in_circles(call_graph(module)) | _loops(module))
 
 
 def _loops(module: Module) -> frozenset[str]:
@@ -88,7 +93,7 @@ def _loops(module: Module) -> frozenset[str]:
     )
 
 
-def _inlined(builder: BlockBuilder, function: Function, arguments: tuple[Atom, ...]) -> Atom:
+def add_body(builder: BlockBuilder, function: Function, arguments: tuple[Atom, ...]) -> Atom:
     """Adds the bindings of a function's body to a block, and gives its result."""
     copy = with_fresh_variables(function)
     body = map_block(copy.body, dict(zip(copy.params, arguments, strict=True)))
