@@ -26,6 +26,8 @@ Structure
  18. There is no Read and no Reduce: these are te's.
  19. An Allocate's scope is global or local, and its extents are positive constants.
  20. A vectorized loop has a constant extent, and holds neither vectors nor a vectorized loop.
+ 25. A function with the attribute `bound_checks` takes `report`, four int64, and `call`, an int64,
+     before its scratch memory; each of its rows is a name, a dimension, an extent and origins.
 Specs
  21. flat, machine: buffers have rank 1.
  22. machine: there is no vectorized loop.
@@ -125,7 +127,23 @@ class _Verifier:
         for param in self.func.params:
             if isinstance(param, Buffer):
                 self.buffer(param)
+        if "bound_checks" in self.func.attrs:
+            self.bound_checks()
         self.statement(self.func.body)
+
+    def bound_checks(self) -> None:
+        end = len(self.func.params) - int(self.func.attrs.get("scratch_params", 0))
+        match self.func.params[max(end - 2, 0):end]:
+            case (Buffer(_, (Const(4),), "int64"), Var(_, "int64")):
+                pass
+            case _:
+                self.fail(25, "bounds are checked, but there is no parameter for the report")
+        for row in self.func.attrs["bound_checks"]:
+            match row:
+                case (str(), int(), int(), tuple()):
+                    pass
+                case _:
+                    self.fail(25, f"{row!r} does not say what is checked")
 
     def fail(self, number: int, message: str) -> NoReturn:
         place = ""

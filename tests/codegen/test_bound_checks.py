@@ -41,7 +41,8 @@ def program(body: str, functions: tuple[str, ...] = ()) -> Program:
     inputs = (TensorInfo("A", (4,), "float32"), TensorInfo("index", (3,), "int32"))
     outputs = (TensorInfo("C", (3,), "float32"),)
     main, weights = parse_func(MAIN.format(body=body)), np.empty(0, np.uint8)
-    return make_program("model", main, [kernel], weights, inputs, outputs, target, functions=tuple(map(parse_func, functions)),
+    return make_program("model", main, [kernel], weights, inputs, outputs, target,
+                        functions=tuple(map(parse_func, functions)),
                         recursion_limit=10)
 
 

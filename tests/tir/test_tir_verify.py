@@ -142,7 +142,7 @@ def test_broken_invariants_are_refused(number: int, broken: PrimFunc) -> None:
 def test_every_invariant_is_tested() -> None:
     documented = sys.modules[verify.__module__].__doc__ or ""
     numbers = {int(n) for n in re.findall(r"^ *(\d+)\. ", documented, re.M)}
-    assert numbers == {number for number, _ in BROKEN} | {21, 22, 23, 24}
+    assert numbers == {number for number, _ in BROKEN} | {21, 22, 23, 24, 25}
 
 
 def test_specs() -> None:
@@ -168,6 +168,19 @@ def test_indices_reach_all_of_a_buffer() -> None:
     verify(access(2**31, "int32"), "nested")
     with pytest.raises(VerifyError, match=r"^invariant 24: int32 indices don't reach all of big"):
         verify(access(2**31, "int32"), "flat")
+
+
+def test_bound_checks_have_a_report() -> None:
+    row = '("A", 0, 4, ("node",))'
+    report = 'report: Buffer((4,), "int64"), call: int64'
+    good = f"@attrs(bound_checks=({row},))\ndef f({report}):\n    report[0] = call\n"
+    verify(parse_func(good))
+    scratch = good.replace("attrs(", "attrs(scratch_params=1, ").replace("):\n", ", n: int32):\n")
+    verify(parse_func(scratch))
+    for broken in (good.replace("Buffer((4,)", "Buffer((3,)"), good.replace(row, '("A", 0, 4)'),
+                   scratch.replace("params=1", "params=0")):
+        with pytest.raises(VerifyError, match=r"^invariant 25: "):
+            verify(parse_func(broken))
 
 
 def test_leaves_need_origins_on_request() -> None:

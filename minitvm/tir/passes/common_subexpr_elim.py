@@ -129,44 +129,49 @@ class _Sharing:
 
     def __init__(self, run: Sequence[tuple[Expr, ...]]) -> None:
         self.numbers: dict[object, int] = {}
-        self.number_of: dict[int, int] = {}
-        self.nodes: list[Expr] = []
-        self.place: list[int] = []
-        """By number: the statement whose memory it reads, -1 for none."""
+        self.number_of: list[dict[int, int]] = [{} for _ in run]
+        """For each statement, by the `id` of an expression."""
+        self.nodes: list[tuple[Expr, int]] = []
+        """By number: an expression, and the statement that it is in."""
+        self.reads: list[bool] = []
+        """By number: whether it reads memory."""
         self.counts: dict[int, int] = {}
         self.eager: set[int] = set()
-        self.lazy: list[Expr] = []
+        self.lazy: list[tuple[Expr, int]] = []
         for place, exprs in enumerate(run):
             for expr in exprs:
                 self.number(expr, place)
-        for exprs in run:
+        for place, exprs in enumerate(run):
             for expr in exprs:
-                self.count(expr, True)
-        for expr in self.lazy:
-            self.count(expr, False)
+                self.count(expr, place, True)
+        for expr, place in self.lazy:
+            self.count(expr, place, False)
         self.shared = {
-            number: Var("common", self.nodes[number].dtype)
+            number: Var("common", self.nodes[number][0].dtype)
             for number, count in self.counts.items()
             if count > 1 and number in self.eager
         }
 
     def number(self, expr: Expr, place: int) -> int:
         """The number of an expression: that of all equal ones."""
-        operands = tuple(self.number(operand, place) for operand in walk.children(expr))
-        reads = isinstance(expr, Load) or any(self.place[operand] >= 0 for operand in operands)
+        known = self.number_of[place].get(id(expr))
+        if known is not None:
+            return known
+        operands = tuple([self.number(operand, place) for operand in walk.children(expr)])
+        reads = isinstance(expr, Load) or any(self.reads[operand] for operand in operands)
         key = (_label(expr), operands, place if reads else -1)
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = len(self.nodes)
-            self.nodes.append(expr)
-            self.place.append(place if reads else -1)
-        self.number_of[id(expr)] = found
+            self.nodes.append((expr, place))
+            self.reads.append(reads)
+        self.number_of[place][id(expr)] = found
         return found
 
-    def count(self, expr: Expr, eager: bool, is_index: bool = False) -> None:
+    def count(self, expr: Expr, place: int, eager: bool, is_index: bool = False) -> None:
         """Counts an occurrence, and those of its parts where they aren't counted yet."""
         if not isinstance(expr, _PLAIN) and not is_index and _is_worth(expr):
-            number = self.number_of[id(expr)]
+            number = self.number_of[place][id(expr)]
             seen = self.counts.get(number, 0)
             self.counts[number] = seen + 1
             if eager:
@@ -175,44 +180,46 @@ class _Sharing:
                 return
         if isinstance(expr, Load):
             for index in expr.indices:
-                self.count(index, eager, dtypes.lanes(index.dtype) > 1)
+                self.count(index, place, eager, dtypes.lanes(index.dtype) > 1)
             return
         operands = walk.children(expr)
         if _is_lazy(expr):
-            self.lazy.extend(operands[1:])
+            self.lazy.extend((operand, place) for operand in operands[1:])
             operands = operands[:1]
         for operand in operands:
-            self.count(operand, eager, is_index and dtypes.lanes(operand.dtype) > 1)
+            self.count(operand, place, eager, is_index and dtypes.lanes(operand.dtype) > 1)
 
-    def rebuilt(self, expr: Expr) -> Expr:
+    def rebuilt(self, expr: Expr, place: int) -> Expr:
         """The expression with the variables of what is shared."""
         if not isinstance(expr, _PLAIN):
-            var = self.shared.get(self.number_of[id(expr)])
+            var = self.shared.get(self.number_of[place][id(expr)])
             if var is not None:
                 return var
-        return self.with_shared_parts(expr)
+        return self.with_shared_parts(expr, place)
 
-    def with_shared_parts(self, expr: Expr) -> Expr:
+    def with_shared_parts(self, expr: Expr, place: int) -> Expr:
         operands = walk.children(expr)
         if not operands:
             return expr
-        return walk.with_children(expr, tuple(map(self.rebuilt, operands)))
+        return walk.with_children(expr, tuple(self.rebuilt(operand, place) for operand in operands))
 
     def around(self, statement: Stmt, place: int) -> Stmt:
         """A statement in its new form, with lets for what reads memory."""
-        exprs = tuple(map(self.rebuilt, walk.expressions(statement)))
+        exprs = tuple(self.rebuilt(expr, place) for expr in walk.expressions(statement))
         new = walk.with_parts(statement, exprs, walk.bodies(statement))
-        return self.lets(new, statement, place)
+        return self.lets(new, statement, [
+            number for number in self.shared
+            if self.reads[number] and self.nodes[number][1] == place
+        ])
 
     def in_front(self, body: Stmt, first: Stmt) -> Stmt:
         """The run with lets for what reads no memory."""
-        return self.lets(body, first, -1)
+        return self.lets(body, first, [n for n in self.shared if not self.reads[n]])
 
-    def lets(self, body: Stmt, like: Stmt, place: int) -> Stmt:
-        for number in sorted(self.shared, reverse=True):
-            if self.place[number] == place:
-                value = self.with_shared_parts(self.nodes[number])
-                body = Let(self.shared[number], value, body, like.origin)
+    def lets(self, body: Stmt, like: Stmt, numbers: list[int]) -> Stmt:
+        for number in sorted(numbers, reverse=True):
+            value = self.with_shared_parts(*self.nodes[number])
+            body = Let(self.shared[number], value, body, like.origin)
         return body
 
 
