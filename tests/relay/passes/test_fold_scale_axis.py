@@ -367,6 +367,25 @@ def test_random_chains_compute_the_same(data: st.DataObject) -> None:
     assert multiplications(result) <= multiplications(module)
 
 
+@given(st.lists(st.sampled_from([-2.0, -0.5, 0.5, 2.0]), min_size=6, max_size=6),
+       st.sampled_from(["relu", "pool"]), st.booleans(), st.booleans())
+def test_scales_of_any_sign_around_what_compares(
+    factors: list[float], between: str, before: bool, behind: bool
+) -> None:
+    """A scale next to a comparison, convolutions on one side of it or on both."""
+    net = Net(2, 6, 5, 5)
+    scale = Constant(np.array(factors, FLOAT).reshape(6, 1, 1))
+    y = net.conv(net.x, 6) if before else net.x
+    for step in (("scale", between) if behind else (between, "scale")):
+        if step == "scale":
+            y = net.emit("multiply", y, scale)
+        elif step == "relu":
+            y = net.emit("nn.relu", y)
+        else:
+            y = net.emit("nn.max_pool2d", y, pool_size=3, padding=1)
+    folded(net.module(net.conv(y, 6)))
+
+
 def test_long_chains_take_linear_time() -> None:
     net = Net(1, 4, 1, 1)
     y = net.conv(net.x, 4)
