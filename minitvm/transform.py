@@ -150,6 +150,30 @@ def make_pass(name: str, opt_level: int = 0) -> Callable[[Callable[[M], M]], Pas
     return decorate
 
 
+def module_pass(pass_func: Any = None, opt_level: int = 0, name: str | None = None) -> Any:
+    """TVM's decorator: a function of module and context becomes a pass; a class with such a method
+    `transform_module` a function that makes the pass of its arguments."""
+    return decorated_pass("transform_module", lambda apply: apply, pass_func, opt_level, name)
+
+
+def decorated_pass(method: str, spread: Callable[[Any], Any], pass_func: Any, opt_level: int,
+                   name: str | None) -> Any:
+    """What TVM's decorators of passes share: `spread` takes a function of what a pass transforms to
+    one of the module."""
+
+    def make(function: Callable[..., Any], title: str) -> Pass[Any]:
+        return Pass(name or title,
+                    lambda module: spread(function)(module, PassContext.current()), opt_level)
+
+    def decorate(given: Any) -> Any:
+        if isinstance(given, type):
+            return lambda *arguments, **options: make(
+                getattr(given(*arguments, **options), method), given.__name__)
+        return make(given, given.__name__)
+
+    return decorate if pass_func is None else decorate(pass_func)
+
+
 @dataclass(frozen=True, slots=True)
 class Sequential(Generic[M]):
     """Passes one after the other, each subject to the current `PassContext`."""

@@ -546,3 +546,55 @@ def test_index_arithmetic_by_name():
     i = te.var("i")
     assert str(tir.indexmod(i, 32)) == str(i % 32) and str(tir.floordiv(i, 4)) == str(i // 4)
     assert tir.const(2.5, "float32").dtype == "float32" and tir.const(3).value == 3
+
+
+# --- passes -------------------------------------------------------------------------------------
+
+
+def two_functions():
+    x = relay.var("x", shape=(3,))
+    functions = {"main": relay.Function([x], relay.nn.relu(x)), "other": relay.Function([x], x + x)}
+    return minitvm.IRModule(functions)
+
+
+def test_functions_and_classes_are_passes_over_modules():
+    contexts = []
+
+    @minitvm.transform.module_pass(opt_level=2)
+    def first(mod, ctx):
+        contexts.append(ctx)
+        return minitvm.IRModule({"main": mod["main"]})
+
+    @minitvm.transform.module_pass(opt_level=1, name="Chosen")
+    class Second:
+        def __init__(self, name):
+            self.name = name
+
+        def transform_module(self, mod, ctx):
+            return minitvm.IRModule({"main": mod[self.name]})
+
+    module = two_functions()
+    with minitvm.transform.PassContext(opt_level=2) as context:
+        assert list(first(module).functions) == ["main"] and contexts == [context]
+        assert Second("other")(module)["main"] is module["other"]
+    with minitvm.transform.PassContext(opt_level=1, disabled_pass=["Chosen"]):
+        assert minitvm.transform.Sequential([first, Second("other")])(module) is module
+
+
+def test_functions_and_classes_are_passes_over_functions():
+    seen = []
+
+    @relay.transform.function_pass(opt_level=1)
+    class Marked:
+        def __init__(self, mark):
+            self.mark = mark
+
+        def transform_function(self, func, mod, ctx):
+            seen.append((mod is not None, ctx.opt_level))
+            return replace(func, attrs={"mark": self.mark})
+
+    marked = Marked(7)(two_functions())
+    assert [function.attrs["mark"] for function in marked.functions.values()] == [7, 7]
+    assert seen == [(True, 3)] * 2
+    unchanged = relay.transform.function_pass(lambda func, mod, ctx: func)
+    assert unchanged(marked) is marked
