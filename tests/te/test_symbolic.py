@@ -96,6 +96,17 @@ def test_a_stencil_over_a_symbolic_row():
     check(s, Program((A,), (C,)), [n])
 
 
+def test_a_region_of_constant_size_may_exceed_the_tensor():
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 3.0, name="B")
+    C = te.compute((6,), lambda i: te.if_then_else(i < n, B[i], -1.0), name="C")
+    s = te.create_schedule(C)
+    outer, _ = s[C].split("i", factor=6)
+    s[B].compute_at(s[C], outer)
+    check(s, Program((A,), (C,)), [n])
+
+
 def test_scalars_in_bodies_and_arguments_in_any_order():
     n, scale = te.var("n"), te.var("scale", "float32")
     A = te.placeholder((n,), name="A")

@@ -234,6 +234,39 @@ def test_vectors_must_lie_in_a_row():
         s[y].tensorize("j", plus)
 
 
+def rows_intrin(declared, written, name):
+    p = te.placeholder(declared, name="p")
+    q = te.compute(written, lambda *at: p[at] + 1.0, name="q")
+    return te.decl_tensor_intrin(q.op, lambda ins, outs: ir.seq(), name)
+
+
+def test_loops_that_run_over_no_box_are_refused():
+    x = te.placeholder((4, 6), name="x")
+    y = te.compute((4, 6), lambda i, j: x[i, j] + 1.0, name="y")
+    s = te.create_schedule(y)
+    _, inner = s[y].split(s[y].fuse("i", "j"), factor=4)
+    with pytest.raises(ScheduleError, match="do not run over a box"):
+        s[y].tensorize(inner, rows_intrin((2, 6), (2, 6), "two_rows"))
+
+
+def test_an_input_must_be_read_whole():
+    x = te.placeholder((4, 6), name="x")
+    y = te.compute((4, 6), lambda i, j: x[i, j] + 1.0, name="y")
+    s = te.create_schedule(y)
+    with pytest.raises(ScheduleError, match="does not run like that of p"):
+        s[y].tensorize("j", rows_intrin((8,), (6,), "too_wide"))
+
+
+def test_an_initial_value_is_refused():
+    A, B = te.placeholder((4, 3), name="A"), te.placeholder((3, 8), name="B")
+    r = te.reduce_axis((0, 3), name="r")
+    C = te.compute((4, 8), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r, init=2.0), name="C")
+    s = te.create_schedule(C)
+    s[C].reorder("i", r, "j")
+    with pytest.raises(ScheduleError, match="does not reduce as the intrinsic does"):
+        s[C].tensorize("j", fma_tile(1, 8))
+
+
 def test_a_reduction_outside_needs_an_update():
     _A, _B, C, _ = matmul()
     a, b = te.placeholder((1,), name="a"), te.placeholder((1, 8), name="b")
