@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "meaning against compute: the mean counts taps from the wrong row",
         "minitvm/relay/ops/nn/pooling.py",
-        "count_y = self.counts(0, i[2], height, ir)",
-        "count_y = self.counts(0, i[3], height, ir)",
+        "count_y = self.counts(0, i[y], height, ir)",
+        "count_y = self.counts(0, i[x], height, ir)",
         (WHOLE,),
     ),
     Fault(
