@@ -10,7 +10,9 @@ A rewrite that changes nothing returns the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter, is_
+from typing import Any
 
 from minitvm.tir.ir import (
     Address,
@@ -49,34 +51,43 @@ from minitvm.tir.ir import (
     seq,
 )
 
+_Parts = Callable[[Any], tuple[Any, ...]]
+
+_CHILDREN: dict[type, _Parts] = {
+    Var: lambda expr: (),
+    Const: lambda expr: (),
+    **dict.fromkeys((Binary, Compare, And, Or), attrgetter("a", "b")),
+    **dict.fromkeys((Load, Read), attrgetter("indices")),
+    Call: attrgetter("arguments"),
+    **dict.fromkeys((Cast, Broadcast), lambda expr: (expr.value,)),
+    Not: lambda expr: (expr.a,),
+    Select: attrgetter("condition", "true_value", "false_value"),
+    Ramp: attrgetter("base", "stride"),
+    Address: lambda expr: (expr.offset,),
+    Reduce: lambda expr: (*expr.sources, *expr.init,
+                          *(() if expr.where is None else (expr.where,))),
+}
+"""By type, as most of the time of passes goes into looking for operands."""
+
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The operands of an expression, in order of evaluation."""
-    match expr:
-        case Var() | Const():
-            return ()
-        case Binary(_, a, b) | Compare(_, a, b) | And(a, b) | Or(a, b):
-            return (a, b)
-        case Load(_, indices) | Read(_, indices):
-            return indices
-        case Call(_, arguments, _):
-            return arguments
-        case Cast(_, value) | Broadcast(value, _) | Not(value):
-            return (value,)
-        case Select(condition, true_value, false_value):
-            return (condition, true_value, false_value)
-        case Ramp(base, stride, _):
-            return (base, stride)
-        case Address(_, offset):
-            return (offset,)
-        case Reduce(_, sources, _, _, where, init):
-            return (*sources, *init) if where is None else (*sources, *init, where)
-    raise TypeError(f"not an expression: {expr!r}")
+    operands = _CHILDREN.get(type(expr))
+    if operands is None:
+        raise TypeError(f"not an expression: {expr!r}")
+    return operands(expr)
+
+
+def _same(new: Sequence[object], old: Sequence[object]) -> bool:
+    """Whether each part is the very same."""
+    if len(new) != len(old):
+        raise ValueError(f"{len(new)} parts given for {len(old)}")
+    return all(map(is_, new, old))
 
 
 def with_children(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
     """The expression with other operands; the same object where each `is` the old one."""
-    if all(new is old for new, old in zip(operands, children(expr), strict=True)):
+    if _same(operands, children(expr)):
         return expr
     match expr:
         case Binary(op, _, _):
@@ -138,38 +149,38 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+_EXPRESSIONS: dict[type, _Parts] = {
+    Store: lambda statement: (*statement.indices, statement.value),
+    For: attrgetter("start", "extent"),
+    **dict.fromkeys((Let, Evaluate), lambda statement: (statement.value,)),
+    **dict.fromkeys((If, While), lambda statement: (statement.condition,)),
+    Allocate: attrgetter("buffer.shape"),
+    Invoke: attrgetter("arguments"),
+    Seq: lambda statement: (),
+}
+_BODIES: dict[type, _Parts] = {
+    **dict.fromkeys((For, Let, Allocate, While), lambda statement: (statement.body,)),
+    If: lambda statement: (statement.then_body,) if statement.else_body is None else (
+        statement.then_body, statement.else_body),
+    Seq: attrgetter("statements"),
+    **dict.fromkeys((Store, Invoke, Evaluate), lambda statement: ()),
+}
+
+
 def expressions(statement: Stmt) -> tuple[Expr, ...]:
     """The expressions that a statement itself holds (those of nested statements excluded)."""
-    match statement:
-        case Store(_, indices, value):
-            return (*indices, value)
-        case For(_, start, extent, _, _):
-            return (start, extent)
-        case Let(_, value, _) | Evaluate(value):
-            return (value,)
-        case If(condition, _, _) | While(condition, _):
-            return (condition,)
-        case Allocate(buffer, _):
-            return buffer.shape
-        case Invoke(_, arguments):
-            return arguments
-        case Seq():
-            return ()
-    raise TypeError(f"not a statement: {statement!r}")
+    found = _EXPRESSIONS.get(type(statement))
+    if found is None:
+        raise TypeError(f"not a statement: {statement!r}")
+    return found(statement)
 
 
 def bodies(statement: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside a statement."""
-    match statement:
-        case For(_, _, _, _, body) | Let(_, _, body) | Allocate(_, body) | While(_, body):
-            return (body,)
-        case If(_, then_body, else_body):
-            return (then_body,) if else_body is None else (then_body, else_body)
-        case Seq(statements):
-            return statements
-        case Store() | Invoke() | Evaluate():
-            return ()
-    raise TypeError(f"not a statement: {statement!r}")
+    found = _BODIES.get(type(statement))
+    if found is None:
+        raise TypeError(f"not a statement: {statement!r}")
+    return found(statement)
 
 
 def with_parts(statement: Stmt, exprs: tuple[Expr, ...], inner: tuple[Stmt, ...]) -> Stmt:
@@ -177,9 +188,7 @@ def with_parts(statement: Stmt, exprs: tuple[Expr, ...], inner: tuple[Stmt, ...]
 
     The same object where nothing changes. The shape of an Allocate's buffer can't be changed here.
     """
-    if all(new is old for new, old in zip(exprs, expressions(statement), strict=True)) and all(
-        new is old for new, old in zip(inner, bodies(statement), strict=True)
-    ):
+    if _same(exprs, expressions(statement)) and _same(inner, bodies(statement)):
         return statement
     match statement:
         case Store(buffer, _, _, origin):

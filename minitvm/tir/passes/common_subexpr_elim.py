@@ -11,8 +11,9 @@ be contiguous; and what is too cheap to be named, such as `i + 1`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeGuard
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, TypeGuard
 
 from minitvm import dtypes
 from minitvm.tir import walk
@@ -33,6 +34,7 @@ from minitvm.tir.ir import (
     Or,
     PrimFunc,
     Ramp,
+    Select,
     Seq,
     Stmt,
     Store,
@@ -135,36 +137,45 @@ class _Sharing:
         """By number: an expression, and the statement that it is in."""
         self.reads: list[bool] = []
         """By number: whether it reads memory."""
+        self.repeats = False
+        """Whether two parts are equal, of which neither is plain."""
         self.counts: dict[int, int] = {}
         self.eager: set[int] = set()
         self.lazy: list[tuple[Expr, int]] = []
         for place, exprs in enumerate(run):
             for expr in exprs:
                 self.number(expr, place)
-        for place, exprs in enumerate(run):
-            for expr in exprs:
-                self.count(expr, place, True)
-        for expr, place in self.lazy:
-            self.count(expr, place, False)
+        if self.repeats:
+            self.count_all(run)
         self.shared = {
             number: Var("common", self.nodes[number][0].dtype)
             for number, count in self.counts.items()
             if count > 1 and number in self.eager
         }
 
+    def count_all(self, run: Sequence[tuple[Expr, ...]]) -> None:
+        for place, exprs in enumerate(run):
+            for expr in exprs:
+                self.count(expr, place, True)
+        for expr, place in self.lazy:
+            self.count(expr, place, False)
+
     def number(self, expr: Expr, place: int) -> int:
         """The number of an expression: that of all equal ones."""
         known = self.number_of[place].get(id(expr))
         if known is not None:
+            self.repeats = self.repeats or not isinstance(expr, _PLAIN)
             return known
         operands = tuple([self.number(operand, place) for operand in walk.children(expr)])
         reads = isinstance(expr, Load) or any(self.reads[operand] for operand in operands)
-        key = (_label(expr), operands, place if reads else -1)
+        key = (type(expr), _LABELS[type(expr)](expr), operands, place if reads else -1)
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = len(self.nodes)
             self.nodes.append((expr, place))
             self.reads.append(reads)
+        elif not isinstance(expr, _PLAIN):
+            self.repeats = True
         self.number_of[place][id(expr)] = found
         return found
 
@@ -223,22 +234,16 @@ class _Sharing:
         return body
 
 
-def _label(expr: Expr) -> object:
-    """What makes an expression, operands apart."""
-    match expr:
-        case Var() | Const():
-            return expr
-        case Binary(op, _, _) | Compare(op, _, _):
-            return (type(expr), op)
-        case Load(buffer, _) | Address(buffer, _):
-            return (type(expr), buffer)
-        case Call(name, _, dtype):
-            return (name, dtype)
-        case Cast(dtype, _):
-            return (Cast, dtype)
-        case Ramp(_, _, lanes) | Broadcast(_, lanes):
-            return (type(expr), lanes)
-    return type(expr)
+_LABELS: dict[type, Callable[[Any], object]] = {
+    **dict.fromkeys((Var, Const), lambda expr: expr),
+    **dict.fromkeys((Binary, Compare), attrgetter("op")),
+    **dict.fromkeys((Load, Address), attrgetter("buffer")),
+    Call: attrgetter("name", "dtype"),
+    Cast: attrgetter("dtype"),
+    **dict.fromkeys((Ramp, Broadcast), attrgetter("lanes")),
+    **dict.fromkeys((And, Or, Not, Select), lambda expr: None),
+}
+"""What makes an expression, beside its type and its operands."""
 
 
 def _is_worth(expr: Expr) -> bool:
