@@ -218,7 +218,7 @@ def conv2d(grower: Grower) -> None:
         grower.call(make("nn.relu"), result)
 
 
-@move(4, "nn.max_pool2d", "nn.avg_pool2d")
+@move(6, "nn.max_pool2d", "nn.avg_pool2d")
 def pooling(grower: Grower) -> None:
     """`nn.max_pool2d` and `nn.avg_pool2d`."""
     x = grower.tensor(rank=4)

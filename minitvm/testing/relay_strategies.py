@@ -27,6 +27,7 @@ from minitvm.relay.ir import (
     Module,
 )
 from minitvm.relay.op import REGISTRY
+from minitvm.testing import relay_layout_moves  # noqa: F401  (adds its moves)
 from minitvm.testing.features import features as find_features
 from minitvm.testing.relay_growth import Grower, Move
 from minitvm.testing.relay_moves import MOVES, branch, draw_shape

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from minitvm import relay
 from minitvm.driver import relay_passes
+from minitvm.relay.passes import alter_op_layout, convert_layout
 from minitvm.relay.verify import check_origins_kept, verify
 from minitvm.target import Target
 from minitvm.testing.oracle import Oracle
@@ -45,6 +46,18 @@ def test_every_pass_keeps_the_result(target, case):
 def test_with_branches(case):
     with PassContext(**ALL_BUT_APPROXIMATIONS, instruments=[Checks(), Oracle()]):
         relay_passes(Target(TARGETS[0]))(case.module)
+
+
+CONVERSIONS = [{"nn.conv2d": [image, "default"]} for image in ("NCHW", "NHWC")]
+
+
+@given(case=relay_cases(branches=True))
+def test_conversions_of_layouts_and_what_packs_them(case):
+    passes = [*map(convert_layout, CONVERSIONS), alter_op_layout(Target(TARGETS[2]))]
+    with PassContext(instruments=[Checks(), Oracle()]):
+        for item in passes:
+            item(case.module)
+        relay_passes(Target(TARGETS[1]))(passes[1](case.module))
 
 
 @given(case=relay_cases(exact=True))
