@@ -346,3 +346,48 @@ def test_a_network_is_calls_of_kernels_and_nothing_else():
     assert program_to_llvm(program_.main, (), program_.target, MAIN) == function_to_llvm(
         program_.main, program_.target, MAIN, debug=False)
     assert not any(isinstance(s, ir.While | ir.If) for s in walk_statements(program_.main.body))
+
+
+def test_a_condition_lives_until_it_is_asked():
+    text = """
+def main(x: VECTOR, n: COUNT) -> VECTOR:
+    c = greater(n, const(0, (), "int32"))  #: "c"
+    s = nn.softmax(x)  #: "s"
+    t = nn.softmax(s)  #: "t"
+    u = nn.softmax(t)  #: "u"
+    if c:  #: "if"
+        a = negative(u)  #: "a"
+        q = a
+    else:
+        q = x
+    return q
+"""
+    module = compiled(text)
+    check_plan(module.relay, module.plan)
+    for n in (0, 1):
+        assert np.allclose(values(module, x=STEP, n=count(n)),
+                           run(program(text), {"x": STEP, "n": count(n)}), rtol=1e-5)
+
+
+def test_one_value_twice_in_a_branch_is_two_in_the_other():
+    text = """
+def main(x: VECTOR, c: FLAG) -> VECTOR:
+    if c:  #: "if"
+        a = abs(x)  #: "a"
+        t = (a, a)  #: "t"
+        q = t
+    else:
+        b = sign(x)  #: "b"
+        d = negative(x)  #: "d"
+        u = (b, d)  #: "u"
+        q = u
+    y = q[0]  #: "y"
+    z = q[1]  #: "z"
+    w = multiply(y, const(3.0, (), "float32"))  #: "v"
+    r = subtract(w, z)  #: "r"
+    return r
+"""
+    module = compiled(text)
+    check_plan(module.relay, module.plan)
+    for flag in (True, False):
+        agree(module, text, x=STEP, c=np.array(flag))
