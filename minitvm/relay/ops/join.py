@@ -235,6 +235,28 @@ class StridedSlice(Op):
 
         return elementwise(self, integers(self.infer(given).shape), body)
 
+    def follow_layout(
+        self, types: tuple[Any, ...], layouts: tuple[str | None, ...]
+    ) -> LayoutChoice | None:
+        """Whole blocks of a blocked axis, and whatever is cut of the others."""
+        if layouts[0] is None:
+            return None
+        layout = parse_layout(layouts[0])
+        cuts: dict[int, tuple[int | None, int | None, int]] = {}
+        for axis, taken in self.ranges(types[0]).items():
+            name = layout.logical[axis]
+            block, extent = layout.block(name), types[0].shape[axis]
+            if block > 1:
+                whole = taken.stop % block == 0 or taken.stop == extent
+                if taken.step != 1 or taken.start % block or not whole or not taken:
+                    return None
+                taken = range(taken.start // block, -(-taken.stop // block))
+            cut = _as_slice(taken)
+            cuts[layout.axes.index(Axis(name))] = (cut.start, cut.stop, cut.step or 1)
+        begin, end, strides = zip(*cuts.values(), strict=True) if cuts else ((), (), ())
+        op = StridedSlice(begin, end, strides, tuple(cuts))
+        return LayoutChoice(op, (layouts[0],), layouts[0])
+
 
 def _as_slice(taken: range) -> slice:
     """The slice of these positions; one that runs down to the front ends in None."""
