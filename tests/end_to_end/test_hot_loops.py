@@ -83,3 +83,28 @@ def test_a_spill_would_be_seen():
     assert len(spilling.stack_accesses) == 2 and not clean.stack_accesses
     with pytest.raises(AssertionError, match="LBB0_1"):
         check_hot_loops({"conv2d": SPILLING})
+
+
+ROTATED = """
+kernel:
+	jmp	.LBB0_2
+.LBB0_1:
+	vmovups	%zmm1, (%rdi)
+	decq	%rbx
+	je	.LBB0_4
+.LBB0_2:
+	vmovaps	64(%rsp), %zmm1
+.LBB0_3:
+	vfmadd231ps	(%rdi), %zmm0, %zmm1
+	decq	%rax
+	je	.LBB0_1
+	jmp	.LBB0_3
+.LBB0_4:
+	retq
+"""
+
+
+def test_an_outer_loop_laid_out_around_the_inner_one_is_no_part_of_it():
+    (loop,) = innermost_loops(ROTATED)
+    assert loop.label == ".LBB0_3" and not loop.stack_accesses
+    assert loop.multiplies_and_adds
