@@ -129,12 +129,7 @@ def _natural_loops(blocks: dict[str, _Block]) -> dict[str, set[str]]:
 
 
 def _dominates(header: str, label: str, dominators: dict[str, str], entry: str) -> bool:
-    """Whether every way to `label` leads through `header`; labels never reached have none."""
-    if label not in dominators:
-        return False
-    while label != header:
-        above = dominators.get(label)
-        if label == entry or above is None or above == label:
-            return False
-        label = above
-    return True
+    """Whether every way from the entry to `label` leads through `header`."""
+    while label not in (header, entry) and label in dominators:  # what is never reached is not
+        label = dominators[label]
+    return label == header
