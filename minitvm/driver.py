@@ -4,8 +4,9 @@
     module.run({"input": image})["logits"]
     module.export("mobilenet_v2.so")
 
-The whole way is in this file: `relay_passes` is what happens to the graph, `build` turns the fused
-graph into kernels and `main`, and `_compile_kernel` takes one kernel from relay to object code.
+The whole way is in this file: `relay_passes` is what happens to the graph, `_Build.finish` turns
+the fused graph into kernels and `main`, and `_Build._kernel` takes one kernel from relay through te
+and tir to object code.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from minitvm.relay.passes import (
 from minitvm.relay.printer import large_constants, print_function
 from minitvm.relay.structural_hash import structural_hash
 from minitvm.relay.text import print_module
-from minitvm.remarks import Remark, collect
+from minitvm.remarks import Remark, collect, remark
 from minitvm.target import Target
 from minitvm.tir import ir as tir
 from minitvm.tir.passes import lower as lower_tir
@@ -198,7 +199,8 @@ def compile(
     shapes: the shapes of inputs by name, where the model leaves dimensions open.
     target: the machine to compile for; by default this one.
     opt_level: 0 to 4; by default that of the current `PassContext`, which is 3.
-    schedules: schedule steps by the structural hash of a kernel, instead of its default schedule.
+    schedules: schedule steps by the structural hash of a kernel, instead of its default schedule;
+        one that is of no kernel is a remark.
     name: the prefix of the C functions; by default the model's name.
     dump: a directory for the program after every pass; kernels then don't come from the cache.
     export: also write the shared library there; that this is possible is found out first.
@@ -277,6 +279,7 @@ class _Build:
                  progress: Progress) -> None:
         self.module, self.target, self.timer = module, target, timer
         self.schedules, self.dump, self.progress = schedules, dump, progress
+        self.unused_schedules = set(schedules)
         self.cache = KernelCache.current() if dump is None else None
         self.cache_hits = 0
 
@@ -293,6 +296,8 @@ class _Build:
             self.progress("compiling kernels", index, len(functions))
             kernels[key] = self._kernel(key, function)
         self.progress("compiling kernels", len(functions), len(functions))
+        for digest in sorted(self.unused_schedules):
+            remark("Schedules", f"the schedule for {digest} is of no kernel of this model")
         context = PassContext.current()
         lowered = lower_program(
             self.module, plans, {key: kernel.name for key, kernel in kernels.items()},
@@ -333,7 +338,9 @@ class _Build:
     def _kernel(self, name: str, function: Function) -> Kernel:
         """One primitive function as object code, from the cache where it is known."""
         shape = canonical(function)
-        steps = self.schedules.get(structural_hash(shape))
+        structure = structural_hash(shape)
+        self.unused_schedules.discard(structure)
+        steps = self.schedules.get(structure)
         digest = self._key(shape, steps)
         symbol = f"{re.sub(r'_[0-9]+$', '', name)}_{digest[:8]}"
         origins = line_origins(function)

@@ -147,3 +147,8 @@ def test_a_schedule_from_data_replaces_the_default():
     x = {"input": networks.image(1, 3, 20, 20)}
     networks.assert_close(plain.run(x), default.run(x))
     assert not any("unrolled" in kernel.text for kernel in plain.kernels)
+
+
+def test_a_schedule_of_no_kernel_is_a_remark():
+    compiled = minitvm.compile(small_network(), schedules={"sha256:none": ()})
+    assert any("sha256:none" in str(remark) for remark in compiled.remarks)
