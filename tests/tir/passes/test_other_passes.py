@@ -244,6 +244,38 @@ def f(A: Buffer((8,), "float32"), n: int32):
     assert hoist_invariants(func) is func
 
 
+@pytest.mark.parametrize(("body", "after"), [
+    (["for i in range(8):", "    if n > 2:", "        A[i] = 1.0", "    else:", "        A[i] = 2.0"],
+     ["if n > 2:", "    for i in range(8):", "        A[i] = 1.0", "else:",
+      "    for i_1 in range(8):", "        A[i_1] = 2.0"]),
+    (["for i in range(8):", "    if n > 2:", "        A[i] = 1.0", "    if n > 2:",
+      "        A[i + 1] = 2.0"],
+     ["if n > 2:", "    for i in range(8):", "        A[i] = 1.0", "        A[i + 1] = 2.0"]),
+    (["for i in range(8):", "    x: float32 = A[i] * 2.0", "    if n > 2:", "        A[i] = x"],
+     ["if n > 2:", "    for i in range(8):", "        x: float32 = A[i] * 2.0",
+      "        A[i] = x"]),
+    (["for i in range(8):", '    s = allocate((1,), "float32")', "    if n > 2:",
+      "        s[0] = A[i]", "        A[i + 1] = s[0]"],
+     ["if n > 2:", "    for i in range(8):", '        s = allocate((1,), "float32")',
+      "        s[0] = A[i]", "        A[i + 1] = s[0]"]),
+])
+def test_whole_choices_move(body: list[str], after: list[str]) -> None:
+    head = 'def f(A: Buffer((16,), "float32"), n: int32):\n'
+    func = hoist_invariants(parse_func(head + "\n".join("    " + line for line in body) + "\n"))
+    verify(func)
+    assert print_func(func) == head + "".join(f"    {line}\n" for line in after)
+
+
+@pytest.mark.parametrize("body", [
+    ["if A[0] > 2.0:", "    A[0] = 1.0", "if A[0] > 2.0:", "    A[1] = 2.0"],
+    ["x: int32 = n * 2", "if x > 3:", "    A[x % 4] = 1.0"],
+])
+def test_choices_that_depend_on_what_is_done_stay(body: list[str]) -> None:
+    head = 'def f(A: Buffer((16,), "float32"), n: int32):\n'
+    func = parse_func(head + "\n".join("    " + line for line in body) + "\n")
+    assert hoist_invariants(func) is func
+
+
 def test_a_guard_moves_through_several_loops() -> None:
     func = hoist_invariants(parse_func("""
 def f(A: Buffer((8, 8), "float32"), n: int32):
@@ -312,7 +344,7 @@ def f(A: Buffer((8,), "float32"), B: Buffer((8,), "float32"), n: int32):
         t: float32 = A[i] * 2.0
         if i < 3:
             s[i] = t
-            B[i] = s[i] + t
+            B[i] = s[7 - i] + t
         else:
             B[i] = if_then_else(n < 5, A[n], 0.0)
 """)
