@@ -109,7 +109,7 @@ def passes_page() -> str:
     with_targets = [("AlterOpLayout", 3, inspect.getdoc(relay_passes.alter_op_layout))]
     over_relay = sorted([
         *((item.name, item.opt_level, inspect.getdoc(item.function))
-          for item in (*relay_passes.ALL, *relay_passes.WITH_OPTIONS)),
+          for item in (*relay_passes.ALL, *relay_passes.WITH_OPTIONS, *relay_passes.EVALUATING)),
         *with_targets,
     ])
     over_tir = [(item.name, item.opt_level, inspect.getdoc(item.function))

@@ -36,10 +36,10 @@ class Room:
     verify: Callable[[Any], None]
 
 
+RELAY_PASSES = (*relay_passes.ALL, *relay_passes.WITH_OPTIONS, *relay_passes.EVALUATING)
 ROOMS = [
     Room("tir", tir_passes.ALL, parse_func, print_func, verify),
-    Room("relay", (*relay_passes.ALL, *relay_passes.WITH_OPTIONS), parse_module, print_module,
-         verify_module),
+    Room("relay", RELAY_PASSES, parse_module, print_module, verify_module),
 ]
 
 

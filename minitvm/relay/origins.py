@@ -40,10 +40,10 @@ def check_origins_kept(before: Module, after: Module) -> None:
       `where`, which goes when both choices are found to be the same;
     - or was static: computed from constants alone, or in a branch not taken of an `if` whose
       condition is constant (in either branch, where it is computed from constants);
-    - or may have been the identity on a parameter: it has the type of an argument which is a
-      parameter, a constant, or itself of this kind, or it only moves elements of such arguments,
-      and may have been moved back. (The identity on a binding is no reason: the binding that stays
-      takes the origin over.)
+    - or may have been the identity on a parameter: it has the type of an argument (or of what the
+      function that is called may have captured) which is a parameter, a constant, or itself of
+      this kind, or it only moves elements of such arguments, and may have been moved back. (The
+      identity on a binding is no reason: the binding that stays takes the origin over.)
 
     These are necessary conditions; that the value is the same is for the oracle to check.
     """
@@ -168,7 +168,9 @@ def _may_be_identity(binding: Binding, static: set[Var], identity: set[Var]) -> 
     match binding.value:
         case Call(callee, arguments):
             moves = isinstance(callee, Op) and callee.pattern == Pattern.INJECTIVE
-            same = any(a.type == binding.var.type for a in arguments if known(a))
+            given = [a for a in arguments if known(a)]
+            captured = () if isinstance(callee, Op) else identity  # what a function may give
+            same = any(a.type == binding.var.type for a in (*given, *captured))
             return same or (moves and all(map(known, arguments)))
         case If(_, then_block, else_block):
             return known(then_block.result) and known(else_block.result)

@@ -39,7 +39,6 @@ ALL: tuple[Pass[Module], ...] = (
     inline,
     lambda_lift,
     legalize,
-    partial_evaluate,
     remove_unused_functions,
     simplify_expr,
     simplify_inference,
@@ -55,8 +54,13 @@ WITH_OPTIONS: tuple[Pass[Module], ...] = (
 """Those with options, with the ones that the examples in their docstrings show; but for
 `alter_op_layout`, which needs a target."""
 
+EVALUATING: tuple[Pass[Module], ...] = (partial_evaluate,)
+"""Those that evaluate calls of functions: nodes whose value they find to be an argument, or a part
+of one, are named no longer, and `check_origins_kept` can't see through calls."""
+
 __all__ = [
     "ALL",
+    "EVALUATING",
     "WITH_OPTIONS",
     "alter_op_layout",
     "canonicalize_ops",

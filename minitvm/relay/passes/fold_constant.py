@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from minitvm.errors import MinitvmError, VerifyError
 from minitvm.origin import merge
 from minitvm.relay.build import BlockBuilder, rebuild_module
 from minitvm.relay.ir import (
+    Atom,
     Binding,
     Block,
     Call,
@@ -49,24 +52,25 @@ def fold_constant(module: Module) -> Module:
             v0 = add(x, const([-1.0, -2.0], (2,), "float32"))  #: "b"
             return v0
     """
-    folded = rebuild_module(module, _fold)
+    folded = rebuild_module(module, fold_binding)
     for name, function in folded.functions.items():
         if function is not module.functions[name]:
             folded = folded.with_function(name, without_dead_code(function))
     return folded
 
 
-def _fold(builder: BlockBuilder, binding: Binding) -> Value | None:
+def fold_binding(builder: BlockBuilder, binding: Binding) -> Value | None:
+    """The rule of `rebuild`: the constant that a value is, or the branch that is taken."""
     match binding.value:
         case Var() | Constant() as atom:
-            return atom
+            return _kept(atom, builder)
         case Call(Op() as op, arguments) if all(isinstance(a, Constant) for a in arguments):
             constants = [a for a in arguments if isinstance(a, Constant)]
             return _evaluated(op, constants, binding)
         case TupleGetItem(source, index):
             fields = builder.value_of(source)
             if isinstance(fields, Tuple) and isinstance(fields.fields[index], Constant):
-                return fields.fields[index]
+                return _kept(fields.fields[index], builder)
         case If(Constant(data), then_block, else_block):
             return _inlined(builder, then_block if data.item() else else_block)
     return None
@@ -76,7 +80,16 @@ def _inlined(builder: BlockBuilder, block: Block) -> Value:
     """Adds the bindings of a block to the one around it, and gives its result."""
     for binding in block.bindings:
         builder.append(binding)
-    return block.result
+    return _kept(block.result, builder)
+
+
+def _kept(atom: Atom, builder: BlockBuilder) -> Atom:
+    """An atom in place of the value at hand; a constant takes over the origin of that, as the
+    binding of a variable does."""
+    if not isinstance(atom, Constant):
+        return atom
+    source = merge(atom.origin, builder.origin)
+    return atom if source == atom.origin else replace(atom, origin=source)
 
 
 def _evaluated(op: Op, constants: list[Constant], binding: Binding) -> Value | None:

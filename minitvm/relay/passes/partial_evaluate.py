@@ -6,6 +6,7 @@ from minitvm.relay.build import BlockBuilder, Rule, rebuild_module
 from minitvm.relay.ir import (
     Atom,
     Binding,
+    Block,
     Call,
     Constant,
     Function,
@@ -13,10 +14,10 @@ from minitvm.relay.ir import (
     Module,
     Tuple,
     Value,
-    walk_bindings,
+    blocks,
 )
 from minitvm.relay.op import Op
-from minitvm.relay.passes.fold_constant import fold_constant
+from minitvm.relay.passes.fold_constant import fold_binding
 from minitvm.relay.passes.inline import add_body, recursive_functions
 from minitvm.relay.passes.remove_unused_functions import remove_unused_functions
 from minitvm.remarks import remark
@@ -24,18 +25,22 @@ from minitvm.transform import make_pass
 
 NAME = "PartialEvaluate"
 
-MOST_ROUNDS = 200
+MOST_ROUNDS = 64
 """How deeply a recursive function is unrolled."""
 
-MOST_BINDINGS = 20_000
-"""How many bindings a module may grow to."""
+MOST_BINDINGS = 1_000
+"""How many bindings a function may grow to."""
+
+MOST_NESTED = 32
+"""How deeply branches may come to be nested."""
 
 
 @make_pass(NAME)
 def partial_evaluate(module: Module) -> Module:
     """Puts a function's body in place of a call with an argument that is known (a constant, a tuple
     of such, a function), folds constants, takes the branches of known conditions, until there is
-    nothing left to do, and drops functions that nothing calls. A recursive function is unrolled if
+    nothing left to do, and drops functions that nothing calls; bindings that are no longer needed
+    are for `DeadCodeElimination`. A recursive function is unrolled if
     that comes to an end; if not, all of them stay, with a remark.
 
     Before:
@@ -74,12 +79,24 @@ def _evaluated(module: Module, kept: frozenset[str]) -> Module | None:
     """The module evaluated as far as it goes, but for calls of `kept`; None if that has no end."""
     for _ in range(MOST_ROUNDS):
         before = module
-        module = fold_constant.function(rebuild_module(module, _rule(module, kept)))
+        module = rebuild_module(rebuild_module(module, _rule(module, kept)), fold_binding)
         if module is before:
             return module
-        if sum(1 for f in module.functions.values() for _ in walk_bindings(f.body)) > MOST_BINDINGS:
+        if not all(_is_small(function.body) for function in module.functions.values()):
             return None
     return None
+
+
+def _is_small(body: Block) -> bool:
+    """Whether a body keeps to the limits."""
+    count, waiting = 0, [(body, 0)]
+    while waiting:
+        block, depth = waiting.pop()
+        count += len(block.bindings)
+        if depth > MOST_NESTED or count > MOST_BINDINGS:
+            return False
+        waiting.extend((inner, depth + 1) for b in block.bindings for inner in blocks(b.value))
+    return True
 
 
 def _rule(module: Module, kept: frozenset[str]) -> Rule:

@@ -10,6 +10,7 @@ from minitvm import relay, remarks
 from minitvm.relay import passes
 from minitvm.relay.ir import Call
 from minitvm.relay.verify import check_origins_kept, verify
+from minitvm.testing.relay_program_strategies import program_cases
 
 POWER = """
 def main(x: Tensor((2,), "int32"){more}) -> Tensor((2,), "int32"):
@@ -86,6 +87,15 @@ def test_branches_inside_of_what_is_called():
     module = relay.Module.from_expr(relay.Function([z], relay.call(
         choose, z, relay.const(np.array(False)))))
     assert names(evaluated(module)) == ["abs"]
+
+
+@given(program_cases(max_size=4))
+def test_random_programs_keep_their_results(case):
+    after = passes.partial_evaluate(case.module)
+    verify(after)
+    expected = relay.run(case.module, case.inputs)
+    for new, old in zip(relay.run(after, case.inputs), expected, strict=True):
+        np.testing.assert_array_equal(new, old)
 
 
 @given(modules())
