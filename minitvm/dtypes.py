@@ -5,7 +5,7 @@ The scalar names are numpy's. `"handle"` is the type of an address and has no nu
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -26,7 +26,7 @@ SCALARS: dict[str, int] = {
 """Scalar dtypes and their width in memory, in bits."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def split(dtype: str) -> tuple[str, int]:
     """`"float32x8"` -> `("float32", 8)`; a scalar has one lane. Raises `ValueError` if unknown."""
     element, _, count = dtype.partition("x")
@@ -47,38 +47,38 @@ def element(dtype: str) -> str:
     return split(dtype)[0]
 
 
-@lru_cache(maxsize=None)
+@cache
 def vector(dtype: str, count: int) -> str:
     """The dtype with `count` lanes of the element of `dtype`."""
     scalar = element(dtype)
     return scalar if count == 1 else f"{scalar}x{count}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def bits(dtype: str) -> int:
     """The width in memory of one lane, in bits."""
     return SCALARS[element(dtype)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def size_bytes(dtype: str) -> int:
     """The size in memory of all lanes, in bytes."""
     return bits(dtype) // 8 * lanes(dtype)
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_float(dtype: str) -> bool:
     """Whether lanes are floating point."""
     return dtype.startswith("float")
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_int(dtype: str) -> bool:
     """Whether lanes are integers, signed or not (bool is not)."""
     return dtype.startswith(("int", "uint"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_unsigned(dtype: str) -> bool:
     """Whether lanes are unsigned integers."""
     return dtype.startswith("uint")
@@ -89,7 +89,7 @@ def is_bool(dtype: str) -> bool:
     return element(dtype) == "bool"
 
 
-@lru_cache(maxsize=None)
+@cache
 def to_numpy(dtype: str) -> np.dtype:
     """The numpy dtype of one lane."""
     return np.dtype(element(dtype))
@@ -103,7 +103,7 @@ def from_numpy(dtype: np.dtype | type) -> str:
     return name
 
 
-@lru_cache(maxsize=None)
+@cache
 def integer_range(dtype: str) -> tuple[int, int]:
     """The least and greatest value of an integer or bool dtype."""
     if is_bool(dtype):

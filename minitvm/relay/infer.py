@@ -96,7 +96,9 @@ def _function_call_type(callee: Atom, found: Type, types: tuple[Type, ...]) -> T
 
 def _field_type(source: Atom, found: Type, index: int) -> Type:
     if not isinstance(found, TupleType):
-        raise TypeInferenceError(f"field {index} of {source!r} is taken, which is no tuple: {found}")
+        raise TypeInferenceError(
+            f"field {index} of {source!r} is taken, which is no tuple: {found}"
+        )
     if not 0 <= index < len(found.fields):
         raise TypeInferenceError(
             f"field {index} is taken of {source!r}, which has {len(found.fields)} fields"

@@ -245,7 +245,8 @@ def f(A: Buffer((8,), "float32"), n: int32):
 
 
 @pytest.mark.parametrize(("body", "after"), [
-    (["for i in range(8):", "    if n > 2:", "        A[i] = 1.0", "    else:", "        A[i] = 2.0"],
+    (["for i in range(8):", "    if n > 2:", "        A[i] = 1.0",
+      "    else:", "        A[i] = 2.0"],
      ["if n > 2:", "    for i in range(8):", "        A[i] = 1.0", "else:",
       "    for i_1 in range(8):", "        A[i_1] = 2.0"]),
     (["for i in range(8):", "    if n > 2:", "        A[i] = 1.0", "    if n > 2:",
