@@ -31,8 +31,9 @@ import numpy as np
 import minitvm
 from minitvm.errors import InputError, MinitvmError, OptionError
 from minitvm.report import print_compilation, print_run, print_table, progress
-from minitvm.runtime import Module, TensorInfo
+from minitvm.runtime import Module
 from minitvm.runtime.abi import c_name
+from minitvm.runtime.tensor_info import random_arrays
 
 REFUSED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 130, 141, 143
 """Exit statuses; a wrong command line is click's 2."""
@@ -197,7 +198,7 @@ def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repea
     module = minitvm.load(model)
     arrays = read_inputs(inputs, [info.name for info in module.inputs])
     random = [info for info in module.inputs if info.name not in arrays]
-    arrays |= random_inputs(random)
+    arrays |= random_arrays(random)
     results, milliseconds = _measure(module, arrays, repeat)
     files = [] if folder is None else write_outputs(folder, results)
     report = {
@@ -241,14 +242,6 @@ def _read_array(name: str, file: Path) -> np.ndarray:
     except (OSError, ValueError, EOFError, MemoryError, tokenize.TokenError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(f"the input {name!r} can't be read from {str(file)!r}: {reason}") from None
-
-
-def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, np.ndarray]:
-    """The same arrays each time: floats in [0, 1), integers and bools 0 or 1, which are indices
-    into almost anything."""
-    generator = np.random.default_rng(0)
-    return {info.name: generator.random(info.shape).astype(info.dtype) if "float" in info.dtype
-            else generator.integers(0, 2, info.shape).astype(info.dtype) for info in infos}
 
 
 def _measure(module: Module, inputs: Mapping[str, np.ndarray],

@@ -69,6 +69,7 @@ from minitvm.tir.walk import walk_statements
 from minitvm.transform import PassContext, Sequential
 
 if TYPE_CHECKING:
+    from minitvm.runtime import BenchmarkResult
     from minitvm.runtime import Module as RuntimeModule
 
 Progress = Callable[[str, int, int], None]
@@ -145,9 +146,16 @@ class CompiledModule:
         """The module in this process; raises `TargetError` if it is for another machine."""
         return load_program(self.program)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs the model on arrays by name. Raises `InputError` for what does not fit."""
-        return self.runtime.run(inputs)
+    def run(self, inputs: Mapping[str, Any],
+            outputs: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """Runs the model on arrays by name, into those of `outputs` where given; see
+        `runtime.Module.run`. Raises `InputError` for what does not fit."""
+        return self.runtime.run(inputs, outputs)
+
+    def benchmark(self, inputs: Mapping[str, Any] | None = None, repeat: int | None = None,
+                  seconds: float | None = None) -> BenchmarkResult:
+        """The time of a run: `p50`, `p99`, `minimum`, `mean`; see `runtime.Module.benchmark`."""
+        return self.runtime.benchmark(inputs, repeat, seconds)
 
     def export(self, path: str | PathLike[str]) -> None:
         """Writes the shared library, and beside it a C header and a sample.

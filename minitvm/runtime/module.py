@@ -2,8 +2,14 @@
 
     module.run({"input": x})  ->  {"logits": y}
 
-Inputs are used where they lie if they are contiguous. Any number of threads may call `run` at
-once: each run takes a workspace of its own, and workspaces are kept for later runs.
+Who owns memory: the caller owns the arrays that go in and those that come out; the model owns
+nothing but workspaces. Inputs, numpy arrays or whatever speaks DLPack, are read where they lie if
+they are contiguous and aligned, otherwise from a copy, only during the run, and never changed.
+Outputs are new arrays that nothing else refers to, or, where `outputs` names them, the caller's
+own, written in place. Between runs the model refers to none of them.
+
+Any number of threads may call `run` at once: each run takes a workspace of its own, and workspaces
+are kept for later runs.
 """
 
 from __future__ import annotations
@@ -21,7 +27,8 @@ from minitvm import dtypes
 from minitvm.errors import InputError, LoadError, RunError
 from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, ErrorCode, Tensor
 from minitvm.runtime.bound_report import model_sentence
-from minitvm.runtime.tensor_info import TensorInfo, check_names
+from minitvm.runtime.tensor_info import TensorInfo, check_known, check_names, random_arrays
+from minitvm.runtime.timing import BenchmarkResult, measure_runs
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "minitvm_abi_version": (ctypes.c_int32,),
@@ -81,17 +88,56 @@ class Module:
     def _text(self, code: int) -> str:
         return str(self._error_text(code).decode())
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Computes the outputs, as new arrays. Raises `InputError` for unfit inputs."""
+    def run(self, inputs: Mapping[str, Any],
+            outputs: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """Computes the outputs by name: as new arrays, or in the memory of those in `outputs`.
+
+        `outputs` holds numpy arrays, or what speaks DLPack, of the output's dtype and shape,
+        C-contiguous, writable, and apart from the inputs and from each other; it may leave outputs
+        out. Raises `InputError` for what does not fit.
+        """
+        arrays = self._inputs(inputs)
+        results = self._results(outputs, arrays)
+        self._call(_structures(arrays), _structures(results))
+        return {info.name: result for info, result in zip(self.outputs, results)}
+
+    def benchmark(self, inputs: Mapping[str, Any] | None = None, repeat: int | None = None,
+                  seconds: float | None = None) -> BenchmarkResult:
+        """The time of a run: `p50`, `p99`, `minimum`, `mean` in seconds, and the number of `runs`.
+
+        Runs on `inputs`, or on random ones from a fixed seed, again and again: `repeat` times, or
+        for so many `seconds`, whichever ends first; without either, for a second. A few runs before
+        are not counted. Checking inputs and making arrays for outputs is not counted either.
+        """
+        arrays = self._inputs(random_arrays(self.inputs) if inputs is None else inputs)
+        return measure_runs(self.bind(arrays, self._results(None, arrays)), repeat, seconds)
+
+    def _inputs(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+        """The inputs in order, fit to be read."""
         if not isinstance(inputs, Mapping):
             names = ", ".join(info.name for info in self.inputs)
             raise InputError(f"run takes a mapping from input names to arrays, not a "
                              f"{type(inputs).__name__}; the inputs are: {names}")
         check_names(inputs, self.inputs)
-        arrays = [info.accept(inputs[info.name]) for info in self.inputs]
-        results = [np.empty(info.shape, dtypes.to_numpy(info.dtype)) for info in self.outputs]
-        self._call(_structures(arrays), _structures(results))
-        return {info.name: result for info, result in zip(self.outputs, results)}
+        return [info.accept(inputs[info.name]) for info in self.inputs]
+
+    def _results(self, given: Mapping[str, Any] | None,
+                 inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays to compute into, in order. Kernels take it that no two tensors overlap."""
+        if not given:
+            return [np.empty(info.shape, dtypes.to_numpy(info.dtype)) for info in self.outputs]
+        check_known(given, self.outputs, "output")
+        results: list[np.ndarray] = []
+        for info in self.outputs:
+            if info.name not in given:
+                results.append(np.empty(info.shape, dtypes.to_numpy(info.dtype)))
+                continue
+            array = info.accept_result(given[info.name])
+            if any(np.may_share_memory(array, other) for other in (*inputs, *results)):
+                raise InputError(f"the array given for the output {info.name!r} shares memory with "
+                                 "an input or another output; give it memory of its own")
+            results.append(array)
+        return results
 
     def bind(self, inputs: Sequence[np.ndarray],
              outputs: Sequence[np.ndarray]) -> Callable[[], None]:

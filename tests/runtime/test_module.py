@@ -106,3 +106,71 @@ def test_many_threads_may_run_one_model(module):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# --- outputs that the caller gives --------------------------------------------------------------
+
+
+class Foreign:
+    """Memory of another library: it speaks DLPack and is no numpy array."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_outputs_are_written_in_place(module):
+    x, y = toy_input(), np.empty(1000, np.float32)
+    result = module.run({"x": x}, outputs={"y": y})
+    assert result["y"] is y
+    np.testing.assert_array_equal(y, toy_result(x))
+    np.testing.assert_array_equal(module.run({"x": x}, outputs={})["y"], toy_result(x))
+
+
+def test_outputs_are_written_through_dlpack(module):
+    x, y = toy_input(), np.zeros(1000, np.float32)
+    result = module.run({"x": Foreign(x)}, outputs={"y": Foreign(y)})
+    assert np.shares_memory(result["y"], y)
+    np.testing.assert_array_equal(y, toy_result(x))
+
+
+def test_results_go_out_through_dlpack(module):
+    x = toy_input()
+    taken = np.from_dlpack(module.run({"x": x})["y"])
+    np.testing.assert_array_equal(taken, toy_result(x))
+
+
+def read_only(array):
+    array.setflags(write=False)
+    return array
+
+
+@pytest.mark.parametrize("y, message", [
+    (np.empty(1000), r"is float32\[1000\]; it can't be written into .* float64\[1000\]"),
+    (np.empty(1000, ">f4"), "can't be written into an array that is >f4"),
+    (np.empty((10, 100), np.float32), r"float32\[10, 100\]"),
+    (np.empty(2000, np.float32)[::2], r"not C-contiguous and aligned.*np.empty\(\(1000,\)"),
+    (np.empty(4001, np.uint8)[1:].view(np.float32), "not C-contiguous and aligned"),
+    (read_only(np.empty(1000, np.float32)), "is read-only"),
+    ([0.0] * 1000, "the output 'y' is a list"),
+    (np.float32(1), "the output 'y' is a float32; give a numpy array"),
+])
+def test_unfit_outputs_are_refused(module, y, message):
+    with pytest.raises(InputError, match=message):
+        module.run({"x": toy_input()}, outputs={"y": y})
+
+
+def test_outputs_of_unknown_names_and_shared_memory_are_refused(module):
+    x = toy_input()
+    with pytest.raises(InputError, match="no output 'z'; it has: y"):
+        module.run({"x": x}, outputs={"z": x})
+    memory = np.zeros(1500, np.float32)
+    x = memory[:1000].reshape(10, 100)
+    for start in (0, 500):
+        with pytest.raises(InputError, match="shares memory with an input"):
+            module.run({"x": x}, outputs={"y": memory[start:start + 1000]})
