@@ -14,7 +14,7 @@ import numpy as np
 
 import minitvm
 from minitvm import te
-from minitvm.testing.peak import peak_loop
+from minitvm.peak import peak_loop
 
 SIZE = 480
 ROWS, VECTORS = 6, 2

@@ -1,7 +1,8 @@
-"""The `minitvm` command: compile a model, run it, list the operators.
+"""The `minitvm` command: compile a model, run it, time it, list the operators.
 
     minitvm compile model.onnx -o model.so
     minitvm run model.so --input input=picture.npy --repeat 50
+    minitvm bench model.onnx --against onnxruntime
     minitvm ops
 
 Results go to standard output, progress and errors to standard error. The exit status is 0, or 1 for
@@ -22,6 +23,7 @@ import threading
 import time
 import tokenize
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,11 +31,20 @@ import click
 import numpy as np
 
 import minitvm
+from minitvm.bench import PEERS, ROUNDS, bench
 from minitvm.errors import InputError, MinitvmError, OptionError
-from minitvm.report import print_compilation, print_run, print_table, progress
+from minitvm.report import (
+    print_bench,
+    print_compilation,
+    print_profile,
+    print_run,
+    print_table,
+    progress,
+)
 from minitvm.runtime import Module
 from minitvm.runtime.abi import c_name
 from minitvm.runtime.tensor_info import random_arrays
+from minitvm.transform import PassContext
 
 REFUSED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 130, 141, 143
 """Exit statuses; a wrong command line is click's 2."""
@@ -100,6 +111,7 @@ def main() -> None:
     \b
     minitvm compile model.onnx -o model.so
     minitvm run model.so --input input=picture.npy
+    minitvm bench model.onnx --against onnxruntime
     """
 
 
@@ -295,6 +307,75 @@ def _write_whole(file: Path, value: np.ndarray) -> None:
         os.replace(beside, file)
     finally:
         beside.unlink(missing_ok=True)
+
+
+# --- bench --------------------------------------------------------------------------------------
+
+
+@main.command("bench")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
+              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
+                   "model leaves a size open. May be repeated.")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy",
+              help="An input, such as --input input=picture.npy; those not given are random, from "
+                   "a fixed seed. May be repeated.")
+@click.option("--against", metavar="NAME,NAME,...", default="",
+              help=f"Engines to compare with, such as --against onnxruntime; there are "
+                   f"{', '.join(PEERS)}.")
+@click.option("--threads", metavar="N,N,...", default="1", show_default=True,
+              help="How many threads the engines may use, such as --threads 1,2 to measure with "
+                   "one and then with two.")
+@click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True,
+              help="How often the engines take turns, such as --rounds 100.")
+@click.option("--cold", is_flag=True, help="Compile everything; take no kernel from the cache.")
+@click.option("--profile", "profiled", is_flag=True,
+              help="Also say where the time goes, by kernel and by ONNX node.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...], against: str,
+                  threads: str, rounds: int, cold: bool, profiled: bool, as_json: bool) -> None:
+    """Compiles the ONNX file MODEL and times it, alone or against other engines in turn.
+
+    \b
+    minitvm bench model.onnx --against onnxruntime,openvino --profile
+    """
+    context = PassContext.current()
+    if cold:
+        context = replace(context, config={**context.config, "cache.directory": None})
+    arrays: dict[str, np.ndarray] = {}
+
+    def inputs_of(compiled: minitvm.CompiledModule) -> Mapping[str, np.ndarray]:
+        infos = compiled.program.inputs
+        arrays.update(random_arrays(infos))
+        arrays.update(read_inputs(inputs, [info.name for info in infos]))
+        return arrays
+
+    with context, progress("reading the model") as moved:
+        report, compiled = bench(model, parse_shapes(shapes), against=_words(against),
+                                 threads=parse_threads(threads), rounds=rounds, inputs=inputs_of,
+                                 progress=moved)
+    profile = compiled.profile(arrays) if profiled else None
+    if as_json:
+        extra = {} if profile is None else {"profile": profile.data()}
+        click.echo(json.dumps({**report, **extra}, indent=2))
+        return
+    print_bench(report)
+    if profile is not None:
+        click.echo()
+        print_profile(profile)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_threads(text: str) -> list[int]:
+    """`"1,2"` -> `[1, 2]`."""
+    words = _words(text)
+    if not words or not all(re.fullmatch(r"[1-9][0-9]{0,3}", word) for word in words):
+        raise OptionError(f"--threads {text!r} is not a list of positive integers; "
+                          "for example --threads 1,2")
+    return [int(word) for word in words]
 
 
 # --- ops ----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel,
 from minitvm.errors import OptionError
 from minitvm.instruments import DumpIR, PassTimer, dump_file
 from minitvm.origin import Origin
+from minitvm.profile import REPEAT, Profile, profile_program
 from minitvm.relay.ir import Call, Function, GlobalVar, Module, TensorType, walk_bindings
 from minitvm.relay.lower import canonical, check_sizes, line_origins, lower_function
 from minitvm.relay.lower_program import RECURSION_LIMIT, lower_program
@@ -156,6 +157,10 @@ class CompiledModule:
                   seconds: float | None = None) -> BenchmarkResult:
         """The time of a run: `p50`, `p99`, `minimum`, `mean`; see `runtime.Module.benchmark`."""
         return self.runtime.benchmark(inputs, repeat, seconds)
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = REPEAT) -> Profile:
+        """Where the time of a run goes, by kernel and by ONNX node; see `profile`."""
+        return profile_program(self.program, inputs, repeat, self.runtime)
 
     def export(self, path: str | PathLike[str]) -> None:
         """Writes the shared library, and beside it a C header and a sample.

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from minitvm.text import columns
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from minitvm.profile import Profile
 
 Report = Callable[[str, int, int], None]
 """`report(step, done, total)`: how far a long command is; a total of 0 is unknown."""
@@ -36,11 +40,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
-                numbers: Sequence[int] = ()) -> None:
+                numbers: Container[int] = ()) -> None:
     """A table on standard output. `numbers` are the columns aligned to the right; `header` may be
     empty."""
     if not _is_terminal(sys.stdout):
-        click.echo(_columns([header, *rows] if header else rows, numbers))
+        click.echo(columns([header, *rows] if header else rows, numbers))
         return
     from rich.table import Table
 
@@ -51,17 +55,6 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     for row in rows:
         table.add_row(*row)
     _console(sys.stdout).print(table)
-
-
-def _columns(rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
-    """The rows as lines, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) if index in numbers else cell.ljust(width)
-                 for index, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 @contextmanager
@@ -138,3 +131,39 @@ def print_run(report: Mapping[str, Any]) -> None:
                f"maximum {times['max']:.3f} ms")
     for file in report["files"]:
         click.echo(f"written: {file}")
+
+
+def print_profile(profile: Profile, most: int = 15) -> None:
+    """Where the time of a run goes: the slowest kernels, and the slowest ONNX nodes."""
+    click.echo(profile.summary())
+    for title, (header, rows) in (("By kernel", profile.kernels_table(most)),
+                                  ("By ONNX node", profile.nodes_table(most))):
+        click.echo()
+        print_table(title, header, rows, numbers=range(1, len(header)))
+
+
+def print_bench(report: Mapping[str, Any]) -> None:
+    """What `minitvm bench` measured: the engines, for each number of threads."""
+    artifact = report["artifact"]
+    click.echo(f"{report['model']}: compiled in {artifact['compile_seconds']:.2f} s, "
+               f"{artifact['kernels_from_cache']} of {artifact['kernels']} kernels from the cache, "
+               f"{_megabytes(artifact['size_bytes'])}")
+    header = ("engine", "p50 ms", "p99 ms", "min ms", "ratio by round", "of p50", "of min",
+              "difference", "load s")
+    for group in report["threads"]:
+        rows = [(item["engine"], *(f"{item['milliseconds'][key]:.3f}" for key in
+                                   ("p50", "p99", "min")),
+                 *(f"{item['ratio'][key]:.3f}" for key in ("by_round", "p50", "min")),
+                 f"{item['difference']:.1e}", f"{item['load_seconds']:.2f}")
+                for item in group["engines"]]
+        click.echo()
+        click.echo(f"{_counted(group['threads'], 'thread')}, "
+                   f"{_counted(report['rounds'], 'round')}")
+        print_table("", header, rows, numbers=range(1, len(header)))
+    click.echo("ratio: minitvm / engine, less than 1 is faster; difference: the largest, as a "
+               "share of the largest value")
+    click.echo(f"peak of this core in the same rounds: {report['peak_gflops']:.0f} GFLOP/s")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

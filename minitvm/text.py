@@ -18,7 +18,7 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -256,3 +256,15 @@ def identifier(name: str) -> str:
     if result[0].isdigit():
         result = "_" + result
     return result + "_" if keyword.iskeyword(result) else result
+
+
+def columns(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> str:
+    """A table as plain lines, each column as wide as its widest cell; `numbers` are the columns
+    aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) if index in numbers else cell.ljust(width)
+                 for index, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

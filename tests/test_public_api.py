@@ -32,6 +32,7 @@ SIGNATURES = {
     "Target.lanes": "(self, dtype)",
     "CompiledModule.run": "(self, inputs, outputs=None)",
     "CompiledModule.benchmark": "(self, inputs=None, repeat=None, seconds=None)",
+    "CompiledModule.profile": "(self, inputs=None, repeat=50)",
     "CompiledModule.export": "(self, path)",
     "CompiledModule.summary": "(self)",
     "Module.run": "(self, inputs, outputs=None)",

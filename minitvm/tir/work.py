@@ -114,8 +114,8 @@ class _Place:
         """The place within a loop."""
         start, extent = (walk.substitute(e, self.lets) for e in (loop.start, loop.extent))
         if not (_is_known(start, self.loops) and _is_known(extent, self.loops)):
-            raise LoweringError(f"the work of a loop over {loop.var.name} can't be counted: its extent "
-                           "is known only when it runs; give every size as a constant")
+            raise LoweringError(f"the work of a loop over {loop.var.name} can't be counted: its "
+                                "extent is known only when it runs; give every size as a constant")
         meant = For(loop.var, start, extent, loop.kind, loop.body)
         return _Place((*self.loops, meant), self.conditions, self.lets)
 

@@ -114,7 +114,7 @@ for i in range(1000):
 
 
 def test_sizes_must_be_constant():
-    with pytest.raises(LoweringError, match="loop over i can't be counted.* as a constant"):
+    with pytest.raises(LoweringError, match=r"loop over i can't be counted.* as a constant"):
         count("for i in range(n):\n    B[i] = A[i] + 1.0",
               'n: int32, A: Buffer((64,), "float32"), B: Buffer((64,), "float32")')
 
