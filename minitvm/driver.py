@@ -160,7 +160,7 @@ class CompiledModule:
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = REPEAT) -> Profile:
         """Where the time of a run goes, by kernel and by ONNX node; see `profile`."""
-        return profile_program(self.program, inputs, repeat, self.runtime)
+        return profile_program(self.program, inputs, repeat)
 
     def export(self, path: str | PathLike[str]) -> None:
         """Writes the shared library, and beside it a C header and a sample.

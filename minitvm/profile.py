@@ -14,7 +14,8 @@ The roofline: a kernel takes at least as long as its operations at the peak of t
 its bytes at the rate at which this core reads as many bytes over and over, from the caches they fit
 into. Both peaks are measured between the runs (`peak`). The greater of the two times, divided by
 the measured one, is the share of the roofline; it can exceed 1 where the kernel before left data in
-a nearer cache, or where the machine's speed changes meanwhile. Source: Williams, Waterman, Patterson, "Roofline", CACM 2009.
+a nearer cache, or where the machine's speed changes meanwhile.
+Source: Williams, Waterman, Patterson, "Roofline", CACM 2009.
 """
 
 from __future__ import annotations
@@ -183,15 +184,15 @@ class Profile:
 
 
 def profile_program(program: Program, inputs: Mapping[str, Any] | None = None,
-                    repeat: int = REPEAT, plain: Module | None = None) -> Profile:
+                    repeat: int = REPEAT) -> Profile:
     """Runs `program` on `inputs` (random ones if None) `repeat` times plain and `repeat` times with
-    marks, in turn. `plain` is the program loaded without marks, if there is one.
+    marks, in turn, on one thread.
 
     Raises `OptionError`, `InputError`, and `TargetError` where the program can't run here.
     """
     if repeat < 1:
         raise OptionError(f"repeat is {repeat}; a profile takes at least one run: give 1 or more")
-    plain = load_program(program) if plain is None else plain
+    plain = load_program(program)
     marked = mark_program(program)
     given = random_arrays(plain.inputs) if inputs is None else inputs
     peak, read = peak_loop(program.target), read_loop(program.target)

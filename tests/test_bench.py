@@ -17,13 +17,15 @@ from minitvm.bench import OURS, Engine, bench, largest_difference, measure_round
 from minitvm.errors import OptionError, RunError
 
 ROOT = Path(__file__).parents[1]
-MODEL = """
+WEIGHTS = ", ".join(str(i % 7 / 8) for i in range(144))
+MODEL = f"""
     <ir_version: 8, opset_import: ["": 17]>
-    blur (float[1, 4, 20, N] picture, int64[2] unused) => (float[1, 4, 18, M] blurred, int64[2] same)
-    <float[4, 4, 3, 3] weights = {%s}>
-    { blurred = Conv (picture, weights)
-      same = Identity (unused) }
-""" % ", ".join(str(i % 7 / 8) for i in range(144))
+    blur (float[1, 4, 20, N] picture, int64[2] unused)
+        => (float[1, 4, 18, M] blurred, int64[2] same)
+    <float[4, 4, 3, 3] weights = {{{WEIGHTS}}}>
+    {{ blurred = Conv (picture, weights)
+      same = Identity (unused) }}
+"""
 PICTURE = """
     <ir_version: 8, opset_import: ["": 17]>
     net (float[1, 3, 224, 224] input) => (float[1, 3, 224, 224] logits) { logits = Relu (input) }
@@ -137,7 +139,7 @@ def test_unfit_options_are_refused(model, options, message):
 
 def test_an_engine_that_is_not_installed_or_fails_is_said(model, monkeypatch):
     monkeypatch.setattr(benching, "installed_peers", lambda: [])
-    with pytest.raises(OptionError, match="openvino is not installed; .* pip install openvino"):
+    with pytest.raises(OptionError, match=r"openvino is not installed; .* pip install openvino"):
         bench(model, SHAPE, against=["openvino"])
 
     def fail(model, inputs, threads):
