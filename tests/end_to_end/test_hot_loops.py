@@ -12,6 +12,7 @@ from minitvm.relay.lower import canonical, lower_function
 from minitvm.relay.onnx import from_onnx
 from minitvm.target import Target
 from minitvm.testing.assembly import innermost_loops
+from minitvm.testing.zoo_layers import LayerBuilder
 from minitvm.tir.passes import lower
 
 TARGETS = {
@@ -57,6 +58,16 @@ def test_hot_loops_keep_to_registers(mobilenet, name):
     else:
         width = "zmm" if name == "x86-64-v4" else "ymm"
         assert "vfmadd" in products and width in products
+
+
+def test_rows_computed_together_keep_to_registers():
+    """Images of 7x7, of which a tile takes two rows where there are 32 registers."""
+    net = LayerBuilder({}, 3)
+    x = net.activate(net.conv("input", 3, 64, 3), "relu")
+    net.pooled(net.conv(x, 64, 64, 3))
+    model = net.finish("rows", 1, 7, 64)
+    for name in ("x86-64-v3", "x86-64-v4"):
+        check_hot_loops(assembly_of(model, TARGETS[name]))
 
 
 def test_hot_loops_of_this_machine(mobilenet):

@@ -43,6 +43,7 @@ from minitvm.relay.passes.convert_layout import convert_layout
 from minitvm.relay.passes.layout_rules import (
     Followed,
     Form,
+    Given,
     follow,
     forms_of,
     from_choice,
@@ -107,11 +108,13 @@ def _is_channels_last(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A value that was computed packed: `atom` holds it in `layout`, padding lanes zero."""
+    """A value that was computed packed: `atom` holds it in `layout`, `padding` in its padding
+    lanes."""
 
     atom: Var
     layout: Layout
     origin: Origin
+    padding: float | int = 0
 
 
 class _Layouts:
@@ -171,21 +174,21 @@ class _Layouts:
         result = binding.var.type
         if not isinstance(result, TensorType):
             return False
-        layouts = {
-            index: self.packed[argument].layout
+        given = {
+            index: Given(self.packed[argument].layout, self.packed[argument].padding)
             for index, argument in enumerate(arguments)
             if isinstance(argument, Var) and argument in self.packed
         }
         reason = ""
-        if layouts:
-            followed, reason = follow(op, arguments, layouts, result)
+        if given:
+            followed, reason = follow(op, arguments, given, result)
             if followed is not None:
                 self.emit_packed(binding, followed, arguments)
                 return True
         types: tuple[Any, ...] = tuple(argument.type for argument in arguments)
         choice = op.alter_layout(types, self.target)
         if choice is None:
-            if any(not _is_free(layout, arguments[i]) for i, layout in layouts.items()):
+            if any(not _is_free(form.layout, arguments[i]) for i, form in given.items()):
                 remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
             return False
         followed = from_choice(choice)
@@ -208,7 +211,9 @@ class _Layouts:
         var = self.builder.emit(
             followed.op, *atoms_wanted, origin=binding.origin, name=binding.var.name
         )
-        self.packed[binding.var] = _Packed(var, followed.result, binding.origin)
+        self.packed[binding.var] = _Packed(
+            var, followed.result, binding.origin, followed.padding
+        )
 
     def emit_plain(
         self, binding: Binding, op: Op, forms: tuple[Form | None, ...], arguments: tuple[Atom, ...]

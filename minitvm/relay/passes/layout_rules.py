@@ -8,10 +8,12 @@ An operator follows if it gives, from packed arguments, the packed form of its r
     pattern COMM_REDUCE            where it reduces along axes that are not blocked
 
 The type rule then has the last word: the packed call must have the packed type. Where channels do
-not fill their last block, the padding lanes of every packed tensor are zeros; an operator that
-would turn zeros into something else (an exponential, an addition of a scalar) does not follow. That
-is found by evaluating it on zeros, with the constants it is called with. Operators that have a
-packed form of their own, with weights that are padded too, vouch for it themselves.
+not fill their last block, the padding lanes of every packed tensor hold one finite number, which is
+known: zero where a tensor was packed, and then what the operators make of it (a sigmoid one half,
+which times zero is zero again). It is found by evaluating an operator on that number, with the
+constants it is called with; one whose result is not the same finite number everywhere does not
+follow. Operators that have a packed form of their own, with weights that are padded with zeros,
+give zeros whatever finite numbers they see.
 """
 
 from __future__ import annotations
@@ -40,31 +42,41 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The call to make instead: operator, the form of each argument (None: plain), and the layout
-    of its result."""
+    """The call to make instead: operator, the form of each argument (None: plain), the layout of
+    its result, and the number in the padding lanes of that, if it has any."""
 
     op: Op
     forms: tuple[Form | None, ...]
     result: Layout
+    padding: float | int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """How an argument exists: its layout, and the number in its padding lanes."""
+
+    layout: Layout
+    padding: float | int = 0
 
 
 def follow(
-    op: Op, arguments: Sequence[Atom], packed: Mapping[int, Layout], result: TensorType
+    op: Op, arguments: Sequence[Atom], packed: Mapping[int, Given], result: TensorType
 ) -> tuple[Followed | None, str]:
-    """How `op` follows, where argument i comes in the layout `packed[i]`; else None and why not."""
+    """How `op` follows, where argument i comes as `packed[i]`; else None and why not."""
     types = [given for argument in arguments if isinstance(given := argument.type, TensorType)]
     if len(types) < len(arguments):
         return None, f"{op.name} has an argument that is no tensor"
-    candidate = _candidate(op, types, packed, result)
+    candidate = _candidate(op, types, {i: given.layout for i, given in packed.items()}, result)
     if candidate is None:
         return None, f"{op.name} does not take packed arguments"
     if packed_type(candidate, types, result) is None:
         return None, f"{op.name} gives something else from packed arguments"
-    if is_padded(candidate.result, result.shape) and not (
-        prefers_a_layout(op) or _keeps_zeros(candidate, arguments)
-    ):
-        return None, f"{op.name} may turn the zeros of padded channels into something else"
-    return candidate, ""
+    if not is_padded(candidate.result, result.shape) or prefers_a_layout(op):
+        return candidate, ""
+    padding = _padding(candidate, arguments, packed)
+    if padding is None:
+        return None, f"{op.name} may fill padded channels with infinite or different numbers"
+    return replace(candidate, padding=padding), ""
 
 
 def prefers_a_layout(op: Op) -> bool:
@@ -197,28 +209,40 @@ def form_shape(form: Form | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return form.layout.pack_shape((1,) * form.expand + shape)
 
 
-def _keeps_zeros(followed: Followed, arguments: Sequence[Atom]) -> bool:
-    """Whether zeros in the packed arguments give zeros."""
+def _padding(
+    followed: Followed, arguments: Sequence[Atom], packed: Mapping[int, Given]
+) -> float | int | None:
+    """The number that the operator gives in padding lanes, if it is one and finite."""
     values = []
-    for form, argument in zip(followed.forms, arguments, strict=True):
+    for index, (form, argument) in enumerate(zip(followed.forms, arguments, strict=True)):
         given = argument.type
         assert isinstance(given, TensorType)
         varies = form is not None and any(axis.block > 1 for axis in form.layout.axes)
         if not varies and not isinstance(argument, Constant):
-            return False
+            return None
         if not all(isinstance(extent, int) for extent in given.shape):
-            return False
+            return None
         shape: Any = form_shape(form, given.shape)
         if varies:
-            values.append(np.zeros(_one_block(followed.op, form, shape), given.dtype))
+            before = _argument_padding(form, packed.get(index))
+            values.append(np.full(_one_block(followed.op, shape), before, given.dtype))
         else:
             assert isinstance(argument, Constant)
             values.append(argument.data.reshape(shape))
-    found = followed.op.evaluate(*values)
-    return isinstance(found, np.ndarray) and not np.any(found)
+    with np.errstate(all="ignore"):
+        found = followed.op.evaluate(*values)
+    if not isinstance(found, np.ndarray) or not found.size:
+        return None
+    number: float | int = found.flat[0].item()
+    return number if np.isfinite(number) and np.all(found == number) else None
 
 
-def _one_block(op: Op, form: Form | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Every lane of a tensor of zeros sees the same, so for an elementwise operator one is enough:
-    the others are evaluated at the full shape."""
+def _argument_padding(form: Form | None, given: Given | None) -> float | int:
+    """What the padding lanes of an argument hold in a form: zeros if it is packed for that."""
+    return given.padding if given is not None and form == Form(given.layout) else 0
+
+
+def _one_block(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Every lane of a tensor of one number sees the same, so for an elementwise operator one is
+    enough: the others are evaluated at the full shape."""
     return (1,) * len(shape) if op.pattern in (Pattern.ELEMWISE, Pattern.BROADCAST) else shape

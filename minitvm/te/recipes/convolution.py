@@ -10,8 +10,9 @@ epilogue (bias, clip, residual) is applied to the tile as it is stored:
             for each input channel and tap   tile += input * weights   (unrolled over the tile)
             output tile = epilogue(tile)
 
-A convolution of one tap runs over rows and columns as one axis. Zero padding is a copy of the
-input with a border, made once for all taps; for depthwise convolutions it is a guard at the border.
+A convolution of one tap runs over rows and columns as one axis; others compute several rows of a
+small image together. Zero padding is a copy of the input with a border, made once for all taps; for
+depthwise convolutions it is a guard at the border.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
-from minitvm.te.recipes.tiles import choose_tile
+from minitvm.te.recipes.tiles import choose_rows, choose_tile
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
 
@@ -100,26 +101,31 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     pad = find_tag("pad", [output])
     inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
     co, ky, kx, ci = op.reduce_axis
-    _, blocks, _, columns, _ = (extent_of(axis) for axis in op.axis)
+    _, blocks, rows, columns, _ = (extent_of(axis) for axis in op.axis)
     reduction = extent_of(co) * extent_of(ci) * extent_of(ky) * extent_of(kx)
-    tile = choose_tile(columns, blocks, reduction, target)
+    tile, together = choose_tile(columns, blocks, reduction, target), 1
+    if tile.points >= columns:
+        together, tile = choose_rows(rows, columns, blocks, reduction, target)
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis
     x_outer, x_inner = _split(out, x, tile.points)
     fo_outer, fo_inner = _split(out, fo, tile.blocks)
-    _reorder(out, n, fo_outer, y, x_outer, fo_inner, x_inner, fi)
+    y_outer, y_inner = _split(out, y, together) if together > 1 else (y, None)
+    tile_axes = [axis for axis in (fo_inner, y_inner, x_inner) if axis is not None]
+    _reorder(out, n, fo_outer, y_outer, x_outer, *tile_axes, fi)
     out.vectorize(fi)
-    _unroll(out, fo_inner, x_inner)
+    _unroll(out, *tile_axes)
 
-    conv.compute_at(out, x_outer or y)
+    conv.compute_at(out, x_outer or y_outer or fo_outer or n)
     if pad is not None:
         _place_padding(s[pad], out, n)
     n, fo, y, x, fi = conv.op.axis
     co, ky, kx, ci = conv.op.reduce_axis
-    conv.reorder(n, y, co, ky, kx, ci, x, fo, fi)
+    inner = [y, x, fo] if together > 1 else [x, fo]
+    conv.reorder(n, *([] if together > 1 else [y]), co, ky, kx, ci, *inner, fi)
     conv.vectorize(fi)
-    _unroll(conv, x, fo)
+    _unroll(conv, *inner)
 
 
 def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:

@@ -59,3 +59,30 @@ def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Til
     return min(candidates, key=total)
 
 
+WEIGHT_CYCLES = 1.2
+"""Of one vector of weights that comes from beyond the first cache."""
+
+
+def choose_rows(rows: int, columns: int, blocks: int, reduction: int,
+                target: Target) -> tuple[int, Tile]:
+    """How many whole rows to compute together, and the tile for it, where at least one fits: the
+    weights, most of what a small image reads, are then loaded once for several rows."""
+
+    def total(choice: tuple[int, Tile]) -> float:
+        together, tile = choice
+        full_blocks, tail_blocks = divmod(blocks, tile.blocks)
+        full_rows, tail_rows = divmod(rows, together)
+        return sum(
+            count * (Tile(r * columns, b).cycles(reduction) + reduction * WEIGHT_CYCLES * b)
+            for r, r_count in ((together, full_rows), (tail_rows, int(tail_rows > 0)))
+            for b, b_count in ((tile.blocks, full_blocks), (tail_blocks, int(tail_blocks > 0)))
+            if (count := r_count * b_count)
+        )
+
+    candidates = [
+        (together, tile)
+        for b in range(1, min(blocks, 6) + 1)
+        for together in range(1, rows + 1)
+        if (tile := Tile(together * columns, b)).registers() <= target.vector_registers
+    ]
+    return min(candidates, key=total)

@@ -204,18 +204,41 @@ def test_variables_broadcast_in_every_way() -> None:
             same_result(net.module(net.conv(y, 6)), lanes)
 
 
-def test_padding_lanes_stay_zero() -> None:
-    """6 channels in blocks of 4 have 2 padding lanes: what would fill them is done unpacked."""
-    for name, arguments, follows in [
-        ("exp", [], False), ("add", [Constant(np.float32(1))], False), ("sigmoid", [], False),
-        ("add", [constant(6, 1, 1)], True), ("nn.relu", [], True), ("sqrt", [], True),
-        ("multiply", [Constant(np.float32(np.inf))], False), ("negative", [], True),
+@pytest.mark.filterwarnings("error")
+def test_padding_lanes_hold_one_finite_number() -> None:
+    """6 channels in blocks of 4 have 2 padding lanes: what would fill them with infinities, or with
+    unknown or different numbers, is done unpacked."""
+    infinite, one = Constant(np.float32(np.inf)), Constant(np.float32(1))
+    for chain, follows in [
+        ([("exp",)], True), ([("sigmoid",)], True), ([("add", one)], True),
+        ([("add", constant(6, 1, 1))], True), ([("nn.relu",)], True), ([("sqrt",)], True),
+        ([("negative",)], True), ([("log",)], False), ([("multiply", infinite)], False),
+        ([("add", one), ("log",)], True), ([("exp",), ("negative",), ("sqrt",)], False),
+        ([("add", constant(1, 5, 5)), ("abs",)], False),
     ]:
         for lanes, padded in ((4, True), (2, False)):
             net = Net()
-            y = net.emit(name, net.conv(net.x, 6), *arguments)
+            y = net.conv(net.x, 6)
+            for name, *arguments in chain:
+                y = net.emit(name, y, *arguments)
             altered = alter(net.module(net.conv(y, 6)), lanes)
-            assert transforms(altered) == (2 if follows or not padded else 4), (name, lanes)
+            assert transforms(altered) == (2 if follows or not padded else 4), (chain, lanes)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_gates_of_odd_channels_stay_packed(size: int) -> None:
+    """Squeeze and excite: the padding lanes of the gate hold one half, and reach nothing."""
+    for lanes in (2, 4, 8):
+        net = Net(size=size)
+        y = net.conv(net.x, 6)
+        gate = net.emit("sigmoid", net.conv(net.emit("nn.global_avg_pool2d", y), 6))
+        both = net.emit("add", net.emit("multiply", y, gate), gate)
+        module = net.module(net.conv(both, 6))
+        altered = alter(module, lanes)
+        inputs = {"x": whole(*net.x.type.shape)}
+        np.testing.assert_allclose(run(altered, inputs)[0], run(module, inputs)[0], 1e-5, 1e-5)
+        assert transforms(altered) <= 2, lanes
+        assert calls(altered, "sigmoid")[0].arguments[0].type.rank == 5  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("lanes", [4, 8])
@@ -348,12 +371,12 @@ def test_dense_packs_its_weight_alone() -> None:
 
 def test_what_does_not_follow_is_a_remark() -> None:
     net = Net()
-    y = net.emit("exp", net.conv(net.x, 6))
+    y = net.emit("log", net.conv(net.x, 6))
     module = net.module(net.emit("nn.softmax", y))
     with collect() as remarks:
         alter(module, 4)
     assert [str(item).split(",")[0] for item in remarks if item.pass_name == "AlterOpLayout"] == [
-        "AlterOpLayout: exp may turn the zeros of padded channels into something else",
+        "AlterOpLayout: log may fill padded channels with infinite or different numbers",
     ]
     with collect() as remarks:
         alter(module, 2)
