@@ -274,6 +274,11 @@ def test_progress_goes_to_a_terminal_alone(folder, tmp_path):
     assert "running" in on_terminal("run", tmp_path / "net.so", "--repeat", 5, stream="stderr")
 
 
+def default_interrupts():
+    """What a terminal gives a command; a shell's background job would ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("number, status, message", [
     (signal.SIGINT, cli.INTERRUPTED, "interrupted\n"), (signal.SIGTERM, cli.TERMINATED, "")])
 def test_an_interruption_is_one_line_and_leaves_nothing(number, status, message, tmp_path):
@@ -281,7 +286,7 @@ def test_an_interruption_is_one_line_and_leaves_nothing(number, status, message,
     dump = tmp_path / "passes" / "kernels"  # made when the first kernel is
     process = subprocess.Popen([*COMMAND, "compile", "net.onnx", "--dump", "passes"],
                                cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                               env=ENVIRONMENT, text=True)
+                               env=ENVIRONMENT, text=True, preexec_fn=default_interrupts)
     deadline = time.monotonic() + 60
     while not dump.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -84,8 +84,10 @@ class _Expander:
 
     def _condition(self, expr: Expr, points: Mapping[Var, Expr]) -> Expr:
         """A condition, not simplified: that is done once, at its top."""
-        if not isinstance(expr, And | Or | Not):
+        if isinstance(expr, Compare):
             return walk.with_children(expr, self._operands(expr, points))
+        if not isinstance(expr, And | Or | Not):
+            return self.expand(expr, points)
         parts = tuple(self._condition(part, points) for part in walk.children(expr))
         return walk.with_children(expr, parts)
 

@@ -224,3 +224,16 @@ def test_fuse_of_one_axis_is_that_axis():
     axis = s[D].op.axis[0]
     assert s[D].fuse(axis) is axis
     assert s.steps == ()
+
+
+def test_inlined_truth_values_stand_in_conditions():
+    A = te.placeholder((3,), name="A")
+    B = te.compute((3,), lambda i: A[i] > 1.0, name="B")
+    C = te.compute((3,), lambda i: B[2 - i], name="C")
+    D = te.compute((3,), lambda i: te.all(C[i], B[i]), name="D")
+    s = te.create_schedule(D)
+    s[B].compute_inline()
+    s[C].compute_inline()
+    result = np.zeros(3, bool)
+    run(te.lower(s, [A, D]), [np.array([2, 0, 3], np.float32), result])
+    assert result.tolist() == [True, False, True]
