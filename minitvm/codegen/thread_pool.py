@@ -35,7 +35,7 @@ PARALLEL_FOR = "minitvm.parallel_for"
 SET_AFFINITY = "minitvm.pool_set_affinity"
 SYMBOLS = (ENTER, LEAVE, PARALLEL_FOR, SET_AFFINITY)
 
-SPIN_NANOSECONDS = 40_000
+SPIN_NANOSECONDS = 20_000
 """How long a thread looks for work before it sleeps: about what waking it would take."""
 MAXIMUM_CPU = 1024
 """The bits of the C library's `cpu_set_t`."""
