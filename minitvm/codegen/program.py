@@ -19,6 +19,7 @@ from minitvm.codegen.bound_checks import Report, add_report
 from minitvm.codegen.frames import stack_frames
 from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
+from minitvm.codegen.parallel import parallel_loops
 from minitvm.codegen.scratch import add_scratch, buffer_bytes, lift_scratch
 from minitvm.codegen.thread_pool import pool_object
 from minitvm.errors import CodegenError
@@ -162,6 +163,8 @@ def metadata_text(program: Program) -> str:
         "target": str(program.target),
         "workspace_bytes": program.workspace_bytes,
         "weights_bytes": program.weights.nbytes,
+        "maximum_threads": abi.MAXIMUM_THREADS,
+        "parallel_kernels": sum(parallel_loops(k.func) > 0 for k in program.kernels),
         "provenance": provenance(program),
     }
     return json.dumps(facts, sort_keys=True)
