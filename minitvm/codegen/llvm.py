@@ -243,8 +243,8 @@ class _Writer:
         debug = None if self.debug is None else self.debug.outlined(loop, len(self.outlined) // 2)
         inner = _Writer(self.module, self.func, debug, self.local)
         inner.in_parallel = True
-        parameters = [inner.parameter(number, parameter)
-                      for number, parameter in enumerate((*taken.buffers, *taken.variables))]
+        passed: list[ir.Buffer | ir.Var] = [*taken.buffers, *taken.variables]
+        parameters = [inner.parameter(*numbered) for numbered in enumerate(passed)]
         parameters += ["i64 %start", "i64 %begin", "i64 %end"]
         if debug is not None:
             inner.f.location = debug.start

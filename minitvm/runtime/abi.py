@@ -72,5 +72,6 @@ def c_name(name: str) -> str:
 
 def function_names(name: str) -> tuple[str, ...]:
     """Every function that the library of a model exports."""
-    own = (f"{c_name(name)}_{what}" for what in ("metadata", "workspace_bytes", "run", "set_affinity"))
+    own = (f"{c_name(name)}_{what}"
+           for what in ("metadata", "workspace_bytes", "run", "set_affinity"))
     return (*GENERAL_FUNCTIONS, *own)

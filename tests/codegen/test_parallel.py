@@ -1,4 +1,4 @@
-"""Parallel loops become functions that threads share; results don't depend on how many there are."""
+"""Parallel loops become functions that threads share; results don't depend on their number."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,8 @@ def k(n: int32, A: Buffer((n,), "float32")):
 
 def test_a_loop_takes_what_it_uses_and_does_not_define():
     func = parse_func(KERNELS["a range, a captured variable, memory of each thread"])
-    loop = next(s for s in walk_statements(func.body) if isinstance(s, ir.For) and s.kind == "parallel")
+    loop = next(statement for statement in walk_statements(func.body)
+                if isinstance(statement, ir.For) and statement.kind == "parallel")
     taken = captures(loop)
     assert sorted(buffer.name for buffer in taken.buffers) == ["A", "B"]
     assert sorted(var.name for var in taken.variables) == ["scale", "shift"]
@@ -108,7 +109,8 @@ def test_a_loop_takes_what_it_uses_and_does_not_define():
 def test_the_body_knows_of_its_buffers_what_the_kernel_does():
     text = function_to_llvm(parse_func(KERNELS["elements"]), Target.host())
     bodies = [line for line in text.splitlines() if line.startswith("define") and ".body" in line]
-    assert len(bodies) == 1 and bodies[0].count("noalias nonnull align 4 dereferenceable(4000)") == 2
+    assert len(bodies) == 1
+    assert bodies[0].count("noalias nonnull align 4 dereferenceable(4000)") == 2
 
 
 def test_large_memory_of_an_iteration_keeps_the_loop_on_one_thread():

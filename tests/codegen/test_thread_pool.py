@@ -1,4 +1,4 @@
-"""The thread pool: pieces, concurrent runs, fork, unloading, affinity, and what it leaves behind."""
+"""The thread pool: pieces, concurrent runs, fork, unloading, affinity, what it leaves behind."""
 
 import contextlib
 import ctypes

@@ -10,8 +10,9 @@ epilogue (bias, clip, residual) is applied to the tile as it is stored:
             for each input channel and tap   tile += input * weights   (unrolled over the tile)
             output tile = epilogue(tile)
 
-Threads share one of the outer loops (`share`). A convolution of one tap runs over rows and columns as one axis. Zero padding is a copy of the
-input with a border, made once for all taps; for depthwise convolutions it is a guard at the border.
+Threads share one of the outer loops (`share`). A convolution of one tap runs over rows and columns
+as one axis. Zero padding is a copy of the input with a border, made once for all taps; for
+depthwise convolutions it is a guard at the border.
 """
 
 from __future__ import annotations
