@@ -196,9 +196,14 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
               help="Run so many times, after one run that is not counted, and report the latency; "
                    "such as --repeat 100.")
+@click.option("--threads", type=int, default=1, show_default=True,
+              help="Compute on so many threads, such as --threads 4.")
+@click.option("--cpus", metavar="LIST",
+              help="Pin the threads to these CPUs, such as --cpus 0,1: the first is for the main "
+                   "thread.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repeat: int,
-                as_json: bool) -> None:
+                threads: int, cpus: str | None, as_json: bool) -> None:
     """Runs the compiled model MODEL, a .so file, and says what came out and how long it took.
 
     \b
@@ -207,7 +212,7 @@ def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repea
     if model.suffix == ".onnx" and model.is_file():
         raise OptionError(f"{str(model)!r} is an ONNX model; compile it first, by "
                           f"minitvm compile {model}")
-    module = minitvm.load(model)
+    module = minitvm.load(model, threads=threads, cpus=None if cpus is None else parse_cpus(cpus))
     arrays = read_inputs(inputs, [info.name for info in module.inputs])
     random = [info for info in module.inputs if info.name not in arrays]
     arrays |= random_arrays(random)
@@ -220,12 +225,21 @@ def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repea
         "milliseconds": {"median": float(np.median(milliseconds)), "min": min(milliseconds),
                          "max": max(milliseconds)},
         "runs": repeat,
+        "threads": module.threads,
         "files": [str(file) for file in files],
     }
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
         print_run(report)
+
+
+def parse_cpus(text: str) -> list[int]:
+    """`"0,2"` -> `[0, 2]`."""
+    words = text.split(",")
+    if not all(re.fullmatch(r" *[0-9]{1,4} *", word) for word in words):
+        raise OptionError(f"--cpus {text!r} is not a list of CPU numbers; for example --cpus 0,1")
+    return [int(word) for word in words]
 
 
 def read_inputs(values: Sequence[str], known: Sequence[str]) -> dict[str, np.ndarray]:

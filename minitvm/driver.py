@@ -147,6 +147,15 @@ class CompiledModule:
         """The module in this process; raises `TargetError` if it is for another machine."""
         return load_program(self.program)
 
+    @property
+    def threads(self) -> int:
+        """On how many threads a run in this process computes; 1 until it is set."""
+        return self.runtime.threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        self.runtime.threads = count
+
     def run(self, inputs: Mapping[str, Any],
             outputs: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Runs the model on arrays by name, into those of `outputs` where given; see

@@ -127,7 +127,8 @@ def print_run(report: Mapping[str, Any]) -> None:
     print_table("", ("output", "type", "min", "mean", "max"), rows, numbers=(2, 3, 4))
     times = report["milliseconds"]
     runs = "1 run" if report["runs"] == 1 else f"{report['runs']} runs"
-    click.echo(f"{runs}: median {times['median']:.3f} ms, minimum {times['min']:.3f} ms, "
+    threads = "" if report["threads"] == 1 else f" on {report['threads']} threads"
+    click.echo(f"{runs}{threads}: median {times['median']:.3f} ms, minimum {times['min']:.3f} ms, "
                f"maximum {times['max']:.3f} ms")
     for file in report["files"]:
         click.echo(f"written: {file}")

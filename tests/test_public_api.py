@@ -24,7 +24,7 @@ NAMES = {
 SIGNATURES = {
     "compile": "(model, shapes=None, target=None, opt_level=None, schedules=None, *, name='', "
                "dump=None, progress=None, export=None)",
-    "load": "(path, threads=None)",
+    "load": "(path, threads=None, cpus=None)",
     "supported_onnx_operators": "()",
     "Target": "(text='llvm')",
     "Target.host": "()",

@@ -61,9 +61,13 @@ const char *@name@_metadata(void);
 /* How much memory one run needs, aligned to 64 bytes. */
 uint64_t @name@_workspace_bytes(void);
 /* Runs the model; gives 0 or an error code. Tensors and workspace must not overlap. Several threads
-   may run it at once, each with a workspace of its own. threads: 1. */
+   may run it at once, each with a workspace of its own. threads: 1 to 256, the caller's among
+   them; one run at a time has them, others meanwhile compute on their caller's thread alone. */
 int32_t @name@_run(const minitvm_tensor *inputs, minitvm_tensor *outputs, void *workspace,
     int32_t threads);
+/* Pins the threads that runs start: number i to cpus[i % count], from 1 on, the caller's being
+   number 0, which stays where it is. count 0: anywhere. Gives 0 or an error code. */
+int32_t @name@_set_affinity(const int32_t *cpus, int32_t count);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 """The C interface of a model as LLVM IR: what `runtime.abi` describes, around `main`.
 
 `run` checks what it is given (null pointers, alignment, shapes where they are given, the number of
-threads, the CPU) and returns an error code; nothing is kept between runs but the answer of the CPU
-check.
+threads, the CPU), takes the thread pool if more than one is asked for, and returns an error code;
+nothing is kept between runs but the threads and the answer of the CPU check.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 
 from minitvm import dtypes
 from minitvm.codegen import cpu_check
+from minitvm.codegen.thread_pool import ENTER, LEAVE, SET_AFFINITY
 from minitvm.runtime import abi
 from minitvm.runtime.tensor_info import TensorInfo
 from minitvm.target import Target
@@ -37,6 +38,9 @@ def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
         _error_text_function(),
         cpu_check.cpu_check_to_llvm(target),
         *_run_function(prefix, inputs, outputs, workspace_bytes, status_offset, report_offset),
+        f"declare i32 @{SET_AFFINITY}(ptr, i32)",
+        f"define i32 @{prefix}_set_affinity(ptr %cpus, i32 %count) #0 {{",
+        f"  %code = call i32 @{SET_AFFINITY}(ptr %cpus, i32 %count)", "  ret i32 %code", "}",
         'attributes #0 = { nounwind }',
     ]
     return "\n".join(parts) + "\n"
@@ -123,7 +127,9 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
                   workspace_bytes: int, status_offset: int | None,
                   report_offset: int | None) -> list[str]:
     run = _Run()
-    run.fail_if(run.value("icmp ne i32 %threads, 1"), abi.ErrorCode.BAD_THREADS)
+    below = run.value("sub i32 %threads, 1")
+    too_many = run.value(f"icmp uge i32 {below}, {abi.MAXIMUM_THREADS}")
+    run.fail_if(too_many, abi.ErrorCode.BAD_THREADS)
     cpu = run.value("call i32 @minitvm_check_cpu()")
     run.fail_if(run.value(f"icmp ne i32 {cpu}, 0"), abi.ErrorCode.WRONG_CPU)
     for tensors, infos in (("%inputs", inputs), ("%outputs", outputs)):
@@ -139,7 +145,11 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
     data = [_never_null(run, value, info) for value, info in zip(data, (*inputs, *outputs))]
     arguments = ", ".join(f"ptr {value}" for value in (*data, f"@{WEIGHTS}", workspace))
     kinds = ", ".join(["ptr"] * (len(data) + 2))
+    owned = run.value(f"call i32 @{ENTER}(i32 %threads)")
     run.lines.append(f"  call void @{MAIN}({arguments})")
+    has_pool = run.value(f"icmp ne i32 {owned}, 0")
+    run.lines += [f"  br i1 {has_pool}, label %leave, label %left", "leave:",
+                  f"  call void @{LEAVE}()", "  br label %left", "left:"]
     for offset, code in ((report_offset, abi.ErrorCode.OUT_OF_BOUNDS),
                          (status_offset, abi.ErrorCode.RECURSION_TOO_DEEP)):
         if offset is not None:
@@ -148,7 +158,7 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
             run.fail_if(stopped, code)
     fails = [f"fail{code}:\n  ret i32 {code}" for code in abi.ERROR_TEXTS if code]
     return [
-        f"declare void @{MAIN}({kinds})",
+        f"declare void @{MAIN}({kinds})", f"declare i32 @{ENTER}(i32)", f"declare void @{LEAVE}()",
         f"define i32 @{prefix}_run(ptr %inputs, ptr %outputs, ptr %workspace, i32 %threads) #0 {{",
         *run.lines, "  ret i32 0", *fails, "}"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -21,9 +22,10 @@ from minitvm.codegen.bound_checks import PARAMS
 from minitvm.codegen.interface import WEIGHTS
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.machine import emit_object
-from minitvm.codegen.program import Program, program_objects
+from minitvm.codegen.program import Program, pool, program_objects
 from minitvm.codegen.scratch import buffer_bytes, lift_scratch, scratch_params
 from minitvm.codegen.text import symbol
+from minitvm.codegen.thread_pool import ENTER, LEAVE, SYMBOLS
 from minitvm.errors import CodegenError, InputError, RunError, TargetError
 from minitvm.runtime import abi
 from minitvm.runtime.bound_report import REPORT_BYTES, report_sentence
@@ -73,6 +75,27 @@ def load_objects(objects: Sequence[bytes], names: Sequence[str],
         return builder.link(_compiler(), f"minitvm{next(_NUMBERS)}")
     except RuntimeError as error:
         raise CodegenError(f"LLVM could not load the code into this process: {error}") from error
+
+
+@cache
+def _pool() -> tuple[Mapping[str, int], Any]:
+    """The addresses of the thread pool that all code loaded into this process shares, and what
+    keeps it: its threads never end, so it is never unloaded."""
+    tracker = load_objects([pool(Target.host())], SYMBOLS)
+    return {name: int(tracker[name]) for name in SYMBOLS}, tracker
+
+
+@contextmanager
+def pool_threads(count: int) -> Iterator[None]:
+    """Within this context kernels that are called run on so many threads. Where another run has the
+    pool already, they run on the caller's alone."""
+    addresses, _ = _pool()
+    owned = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(addresses[ENTER])(count)
+    try:
+        yield
+    finally:
+        if owned:
+            ctypes.CFUNCTYPE(None)(addresses[LEAVE])()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +176,8 @@ def build_kernel(func: ir.PrimFunc, target: Target | None = None) -> KernelFunct
     check_host(target)
     func = lift_scratch(func)
     data = emit_object(function_to_llvm(func, target), target)
-    tracker = load_objects([data], [symbol(func.name)])
+    addresses, _ = _pool()
+    tracker = load_objects([data], [symbol(func.name)], addresses)
     scratch = tuple(aligned_bytes(buffer_bytes(buffer)) for buffer in scratch_params(func))
     return KernelFunction(func, data, tracker[symbol(func.name)], tracker, scratch)
 
@@ -165,7 +189,8 @@ def check_host(target: Target) -> None:
                           f"'{Target.host()}'; export it and load it there")
 
 
-def load_program(program: Program, threads: int | None = None) -> Module:
+def load_program(program: Program, threads: int | None = None,
+                 cpus: Sequence[int] | None = None) -> Module:
     """Loads a model into this process; its weights stay where they are in numpy's memory."""
     check_host(program.target)
     weights = program.weights
@@ -174,5 +199,7 @@ def load_program(program: Program, threads: int | None = None) -> Module:
         copy[:weights.size] = weights
         weights = copy
     names = abi.function_names(program.name)
-    tracker = load_objects(program_objects(program), names, {WEIGHTS: weights.ctypes.data})
-    return Module(Library(lambda name: int(tracker[name]), (tracker, weights)), threads)
+    addresses, _ = _pool()
+    tracker = load_objects(program_objects(program), names,
+                           {**addresses, WEIGHTS: weights.ctypes.data})
+    return Module(Library(lambda name: int(tracker[name]), (tracker, weights)), threads, cpus)

@@ -3,7 +3,8 @@
 The linker is looked for before anything is compiled (`find_linker`). Everything is written in a
 temporary folder and moved into place at the end, so that a failure leaves nothing behind and a
 reader never sees half a file. What the linker made is read back and checked: the machine, the
-exported functions, and that nothing but libc and libm is needed. The same program gives the same
+exported functions, and that nothing but libc, libm and libpthread (part of
+libc where that is new) is needed. The same program gives the same
 bytes: there are no build ids, no times, no paths; debug lines stay behind in the cached objects.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitvm.codegen.c_header import header_text, sample_text
-from minitvm.codegen.program import Program, program_objects
+from minitvm.codegen.program import Program, pool, program_objects
 from minitvm.codegen.weights import write_weights_object
 from minitvm.errors import LinkError
 from minitvm.runtime import abi, elf
@@ -30,8 +31,8 @@ OVERRIDE = "MINITVM_LINKER"
 
 _FLAGS = ("--as-needed", "--gc-sections", "--build-id=none", "--strip-all", "--hash-style=gnu",
           "--no-undefined", "-Bsymbolic")
-_Z_FLAGS = ("noexecstack", "relro", "now", "nodelete")
-_SYSTEM_LIBRARIES = ("libc.", "libm.", "ld-linux-")
+_Z_FLAGS = ("noexecstack", "relro", "now", "nodelete")  # the pool's threads outlive dlclose
+_SYSTEM_LIBRARIES = ("libc.", "libm.", "libpthread.", "ld-linux-")
 _LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
@@ -50,7 +51,8 @@ class Linker:
         if self.is_driver:
             options = [f"-Wl,{flag}" for flag in flags]
             options += [f"-Wl,-z,{flag}" for flag in _Z_FLAGS]
-            return [*self.command, "-shared", "-nostdlib", *options, *files, "-lm", "-lc"]
+            return [*self.command, "-shared", "-nostdlib", *options, *files, "-lpthread", "-lm",
+                    "-lc"]
         options = [*flags, *(word for flag in _Z_FLAGS for word in ("-z", flag))]
         folders = [f"/lib/{target.isa}-linux-gnu", f"/usr/{target.isa}-linux-gnu/lib",
                    *_LIBRARY_FOLDERS]
@@ -143,7 +145,7 @@ def check_output(output: Path) -> None:
 
 def _link(program: Program, folder: Path, linker: Linker) -> Path:
     objects = []
-    for number, data in enumerate(program_objects(program)):
+    for number, data in enumerate([*program_objects(program), pool(program.target)]):
         objects.append(folder / f"{number:04}.o")
         objects[-1].write_bytes(data)
     objects.append(folder / "weights.o")
@@ -180,4 +182,5 @@ def _verify(program: Program, library: Path) -> None:
         raise LinkError(f"the linker exported {surplus} too, and did not export {missing}")
     others = [name for name in facts.needed if not name.startswith(_SYSTEM_LIBRARIES)]
     if others:
-        raise LinkError(f"the library needs {', '.join(others)}; only libc and libm are allowed")
+        raise LinkError(f"the library needs {', '.join(others)}; only libc, libm and libpthread "
+                        "are allowed")

@@ -4,7 +4,7 @@ Loops become loops. An `unrolled` one carries metadata that makes LLVM unroll it
 unrolling before LLVM, in a third of the time; the accumulators that its body indexes are then
 promoted from stack memory to registers. A `serial` loop around vector code is left exactly as it
 is, since LLVM would unroll it again and spill; a loop of scalar code is LLVM's to vectorize.
-`parallel` loops run as serial ones.
+A `parallel` loop becomes two functions beside the kernel, for the threads of `thread_pool`.
 
 Parameters are `noalias` unless `attrs["may_alias"]`, and `dereferenceable` where shapes are known.
 Allocations live in the entry block; `scratch.lift_scratch` has taken the large ones away.
@@ -26,8 +26,10 @@ from minitvm.codegen.expressions import (
     store,
     value,
 )
+from minitvm.codegen.parallel import Captures, captures, runs_parallel
 from minitvm.codegen.scratch import STACK_BYTES, STACK_BYTES_IN_ALL, buffer_bytes
 from minitvm.codegen.text import FunctionText, ModuleText, llvm_type, memory_type, symbol
+from minitvm.codegen.thread_pool import PARALLEL_FOR
 from minitvm.errors import CodegenError
 from minitvm.target import Target
 from minitvm.tir import ir, walk
@@ -40,7 +42,7 @@ def function_to_llvm(func: ir.PrimFunc, target: Target, name: str | None = None,
     """The LLVM module of a kernel, or of `main`, whose symbol is `name` or made from its own."""
     module = ModuleText(target)
     writer = _Writer(module, func, DebugInfo(module, func) if debug else None)
-    module.functions.append(writer.write(name or symbol(func.name)))
+    module.functions.extend(writer.write(name or symbol(func.name)))
     return str(module)
 
 
@@ -50,9 +52,9 @@ def program_to_llvm(main: ir.PrimFunc, functions: Sequence[ir.PrimFunc], target:
     call, which nothing outside of the module sees. Kernels are declared."""
     module = ModuleText(target)
     local = frozenset(func.name for func in functions)
-    module.functions.append(_Writer(module, main, None, local).write(name))
+    module.functions.extend(_Writer(module, main, None, local).write(name))
     for func in functions:
-        module.functions.append(_Writer(module, func, None, local).write(symbol(func.name),
+        module.functions.extend(_Writer(module, func, None, local).write(symbol(func.name),
                                                                          "internal "))
     return str(module)
 
@@ -71,8 +73,13 @@ class _Writer:
         self.scope = Scope(self.f)
         self.stack_bytes = 0
         self.vector_loops = _loops_with_vectors(func.body)
+        self.name = ""
+        self.outlined: list[str] = []
+        self.in_parallel = not runs_parallel(func)
 
-    def write(self, name: str, linkage: str = "") -> str:
+    def write(self, name: str, linkage: str = "") -> list[str]:
+        """The function, and before it those that its parallel loops become."""
+        self.name = name
         parameters = ", ".join(self.parameter(number, parameter)
                                for number, parameter in enumerate(self.func.params))
         if self.debug is not None:
@@ -80,7 +87,8 @@ class _Writer:
         self.statement(self.func.body)
         self.f.effect("ret void")
         tag = "" if self.debug is None else f" !dbg {self.debug.subprogram}"
-        return self.f.text(f"define {linkage}void @{name}({parameters}) #0{tag}")
+        return [*self.outlined,
+                self.f.text(f"define {linkage}void @{name}({parameters}) #0{tag}")]
 
     def parameter(self, number: int, parameter: ir.Buffer | ir.Var) -> str:
         name = f"%p{number}"
@@ -188,18 +196,70 @@ class _Writer:
         self.f.effect(f"call void {function}({', '.join(given)})")
 
     def loop(self, loop: ir.For) -> None:
-        """A loop that tests at its end; one that may run zero times is guarded."""
         if loop.kind == "vectorized":
             raise CodegenError(f"the loop over {loop.var.name!r} in {self.func.name} is still "
                                "vectorized; run the pass VectorizeLoop before code generation")
-        f = self.f
         start, extent = (index_value(self.scope, e) for e in (loop.start, loop.extent))
         if is_literal(extent) and int(extent) <= 1:
             if int(extent) == 1:
                 self.scope.wide[loop.var] = start
                 self.statement(loop.body)
-            return
-        end = self.loop_end(start, extent)
+        elif loop.kind == "parallel" and not self.in_parallel:
+            self.parallel_loop(loop, start, extent)
+        else:
+            self.counted_loop(loop, start, extent, self.loop_end(start, extent))
+
+    def parallel_loop(self, loop: ir.For, start: str, extent: str) -> None:
+        """Puts what the loop uses into a context, and has the threads run the region on it."""
+        f, taken = self.f, captures(loop)
+        given = [("ptr", self.scope.pointers[buffer]) for buffer in taken.buffers]
+        given += [(llvm_type(var.dtype), value(self.scope, var)) for var in taken.variables]
+        given.append(("i64", start))
+        layout = f"{{ {', '.join(kind for kind, _ in given)} }}"
+        context = "%" + f.name("context")
+        f.entry.append(f"  {context} = alloca {layout}, align 8")
+        for number, (kind, passed) in enumerate(given):
+            place = f.pure(f"getelementptr {layout}, ptr {context}, i64 0, i32 {number}")
+            f.effect(f"store {kind} {passed}, ptr {place}, align 8")
+        name = f"{self.name}.{len(self.outlined) // 2}"
+        self.outlined += [self.outlined_body(loop, taken, f"{name}.body"),
+                          self.region(name, layout, [kind for kind, _ in given])]
+        self.module.declare(PARALLEL_FOR, "void", ("ptr", "ptr", "i64"))
+        f.effect(f"call void @{PARALLEL_FOR}(ptr @{name}, ptr {context}, i64 {extent})")
+
+    def region(self, name: str, layout: str, kinds: list[str]) -> str:
+        """The function that a thread calls for a part of the iterations of a parallel loop."""
+        f = FunctionText(self.module)
+        loaded = []
+        for number, kind in enumerate(kinds):
+            place = f.pure(f"getelementptr {layout}, ptr %context, i64 0, i32 {number}")
+            loaded.append(f"{kind} {f.emit(f'load {kind}, ptr {place}, align 8')}")
+        f.effect(f"call void @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})")
+        f.effect("ret void")
+        return f.text(f"define internal void @{name}(ptr %context, i64 %begin, i64 %end) #0")
+
+    def outlined_body(self, loop: ir.For, taken: Captures, name: str) -> str:
+        """The function that runs the iterations [begin, end) of a parallel loop."""
+        debug = None if self.debug is None else self.debug.outlined(loop, len(self.outlined) // 2)
+        inner = _Writer(self.module, self.func, debug, self.local)
+        inner.in_parallel = True
+        passed: list[ir.Buffer | ir.Var] = [*taken.buffers, *taken.variables]
+        parameters = [inner.parameter(*numbered) for numbered in enumerate(passed)]
+        parameters += ["i64 %start", "i64 %begin", "i64 %end"]
+        if debug is not None:
+            inner.f.location = debug.start
+        first = inner.f.pure("add nsw i64 %start, %begin")
+        last = inner.f.pure("add nsw i64 %start, %end")
+        count = inner.f.pure("sub nsw i64 %end, %begin")
+        inner.counted_loop(loop, first, count, last)
+        inner.f.effect("ret void")
+        tag = "" if debug is None else f" !dbg {debug.subprogram}"
+        return inner.f.text(f"define internal void @{name}({', '.join(parameters)}) noinline "
+                            f"#0{tag}")
+
+    def counted_loop(self, loop: ir.For, start: str, extent: str, end: str) -> None:
+        """A loop that tests at its end; one that may run zero times is guarded."""
+        f = self.f
         body, exit_label = f.name("loop"), f.name("done")
         counter = "%" + f.name("i")
         if is_literal(extent):

@@ -19,7 +19,9 @@ from minitvm.codegen.bound_checks import Report, add_report
 from minitvm.codegen.frames import stack_frames
 from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
+from minitvm.codegen.parallel import parallel_loops
 from minitvm.codegen.scratch import add_scratch, buffer_bytes, lift_scratch
+from minitvm.codegen.thread_pool import pool_object
 from minitvm.errors import CodegenError
 from minitvm.origin import Origin
 from minitvm.runtime import abi
@@ -30,7 +32,7 @@ from minitvm.tir.text import print_func
 from minitvm.tir.walk import walk_statements
 
 __all__ = ["Kernel", "Program", "TensorInfo", "compile_kernel", "kernel_assembly", "make_program",
-           "metadata_text", "program_objects", "provenance"]
+           "metadata_text", "pool", "program_objects", "provenance"]
 
 MAXIMUM_WEIGHTS_BYTES = 2**31 - 2**24
 """The small code model reaches 2 GiB; some room is left for code."""
@@ -161,6 +163,8 @@ def metadata_text(program: Program) -> str:
         "target": str(program.target),
         "workspace_bytes": program.workspace_bytes,
         "weights_bytes": program.weights.nbytes,
+        "maximum_threads": abi.MAXIMUM_THREADS,
+        "parallel_kernels": sum(parallel_loops(k.func) > 0 for k in program.kernels),
         "provenance": provenance(program),
     }
     return json.dumps(facts, sort_keys=True)
@@ -181,6 +185,11 @@ def provenance(program: Program) -> str:
     return "sha256:" + digest.hexdigest()
 
 
+def pool(target: Target) -> bytes:
+    """The object file of the thread pool."""
+    return pool_object(_baseline(target))
+
+
 def _baseline(target: Target) -> Target:
     """What every processor of the target's kind runs: the functions that ask whether this one has
     more must not use more themselves."""
@@ -190,7 +199,8 @@ def _baseline(target: Target) -> Target:
 
 
 def program_objects(program: Program) -> list[bytes]:
-    """The object files of everything but the weights: kernels, main, the C interface."""
+    """The object files of everything but the weights and the thread pool (`pool`): kernels, main,
+    the C interface."""
     _check_invokes(program)
     target = program.target
     text = program_to_llvm(program.main, program.functions, target, interface.MAIN)

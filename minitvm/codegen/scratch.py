@@ -9,7 +9,8 @@ A thread's stack may be small, so the rule is: an allocation of at most `STACK_B
 a kernel's together take at most `STACK_BYTES_IN_ALL`, lives on the stack (or in registers). Every
 other one becomes a parameter, after the outputs. `attrs["scratch_params"]` says how many there
 are and `attrs["scratch_bytes"]` what they need when laid out one after the other, each aligned to
-`ALIGNMENT` bytes; `lay_out` gives the offsets. `add_scratch` makes `main` pass them.
+`ALIGNMENT` bytes; `lay_out` gives the offsets. `add_scratch` makes `main` pass them. What is
+allocated inside a parallel loop is memory of each thread: where it is large, the loop runs on one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from minitvm import dtypes
 from minitvm.errors import CodegenError
+from minitvm.remarks import remark
 from minitvm.tir import ir, walk
 from minitvm.tir.walk import walk_statements
 
@@ -43,12 +45,31 @@ def lift_scratch(func: ir.PrimFunc) -> ir.PrimFunc:
         lifted.append(statement.buffer)
         return statement.body
 
-    body = walk.rewrite_statement(func.body, lift)
+    body = walk.rewrite_statement(_serialized(func), lift)
     if not lifted:
         return func
     _, total = lay_out(lifted)
     attrs = {**func.attrs, "scratch_params": len(lifted), "scratch_bytes": total}
     return replace(func, params=(*func.params, *lifted), body=body, attrs=attrs)
+
+
+def _serialized(func: ir.PrimFunc) -> ir.Stmt:
+    """The body without parallel loops that have large memory of their own inside: threads would
+    share what it is lifted to."""
+
+    def visit(statement: ir.Stmt) -> ir.Stmt:
+        if not isinstance(statement, ir.For) or statement.kind != "parallel":
+            return statement
+        sizes = [buffer_bytes(inner.buffer) for inner in walk_statements(statement.body)
+                 if isinstance(inner, ir.Allocate)]
+        if max(sizes, default=0) <= STACK_BYTES and sum(sizes) <= STACK_BYTES_IN_ALL:
+            return statement
+        remark("LiftScratch", f"the parallel loop over {statement.var.name} runs on one thread: an "
+               f"iteration takes {sum(sizes)} bytes of scratch memory, more than a thread's stack "
+               "should give", statement.origin)
+        return replace(statement, kind="serial")
+
+    return walk.rewrite_statement(func.body, visit)
 
 
 def buffer_bytes(buffer: ir.Buffer) -> int:

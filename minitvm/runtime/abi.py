@@ -10,6 +10,7 @@ The compiler writes functions that keep to it, the loader calls them, the C head
     uint64_t NAME_workspace_bytes(void);
     int32_t NAME_run(const minitvm_tensor *inputs, minitvm_tensor *outputs,
                      void *workspace, int32_t threads);
+    int32_t NAME_set_affinity(const int32_t *cpus, int32_t count);
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import ctypes
 import re
 from enum import IntEnum
 
-ABI_VERSION = 1
+ABI_VERSION = 2
+MAXIMUM_THREADS = 256
 
 
 class ErrorCode(IntEnum):
-    """What `run` and `check_cpu` return."""
+    """What `run`, `check_cpu` and `set_affinity` return."""
 
     OK = 0
     NULL_POINTER = 1
@@ -32,18 +34,21 @@ class ErrorCode(IntEnum):
     MISALIGNED = 5
     RECURSION_TOO_DEEP = 6
     OUT_OF_BOUNDS = 7
+    BAD_CPU = 8
 
 
 ERROR_TEXTS = {
     ErrorCode.OK: "no error",
     ErrorCode.NULL_POINTER: "a tensor's data, the tensors or the workspace is a null pointer",
-    ErrorCode.BAD_THREADS: "this model runs on one thread; pass 1 as the number of threads",
+    ErrorCode.BAD_THREADS: f"the number of threads must be from 1 to {MAXIMUM_THREADS}",
     ErrorCode.WRONG_CPU: "this machine's processor lacks instructions that the model needs",
     ErrorCode.WRONG_SHAPE: "a tensor's shape is not the one that the model was compiled for",
     ErrorCode.RECURSION_TOO_DEEP: "functions of the model call each other more deeply than the "
     "recursion_limit that it was compiled with",
     ErrorCode.OUT_OF_BOUNDS: "a kernel would have accessed memory out of bounds; this model was "
     "compiled with tir.bound_checks",
+    ErrorCode.BAD_CPU: f"the list names a CPU that threads may not run on, or more than "
+    f"{MAXIMUM_THREADS}",
     ErrorCode.MISALIGNED: "a tensor is not aligned to its elements, or the workspace to 64 bytes",
 }
 UNKNOWN_ERROR = "unknown error code"
@@ -67,5 +72,6 @@ def c_name(name: str) -> str:
 
 def function_names(name: str) -> tuple[str, ...]:
     """Every function that the library of a model exports."""
-    own = (f"{c_name(name)}_{what}" for what in ("metadata", "workspace_bytes", "run"))
+    own = (f"{c_name(name)}_{what}"
+           for what in ("metadata", "workspace_bytes", "run", "set_affinity"))
     return (*GENERAL_FUNCTIONS, *own)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ _LOADED: dict[str, list[tuple[int, int, int]]] = {}
 """For each path, the files that it has been, by device, inode and time of change."""
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Module:
-    """Loads a compiled model. Raises `LoadError`; `InputError` if `threads` is not None or 1."""
+def load(path: str | os.PathLike[str], threads: int | None = None,
+         cpus: Sequence[int] | None = None) -> Module:
+    """Loads a compiled model, to run on `threads` threads (by default one), the workers pinned to
+    `cpus`, as `Module.set_affinity` says. Raises `LoadError`, or `InputError` for these two."""
     file = Path(path)
     try:
         _check(file)
@@ -33,7 +36,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Module:
     except (OSError, ValueError) as error:  # a ValueError where the path holds a zero byte
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LoadError(f"the model {str(path)!r} can't be loaded: {reason}") from error
-    return Module(Library(lambda name: _address(library, name), library), threads)
+    return Module(Library(lambda name: _address(library, name), library), threads, cpus)
 
 
 def _check(file: Path) -> None:

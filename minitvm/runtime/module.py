@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import numpy as np
 
 from minitvm import dtypes
 from minitvm.errors import InputError, LoadError, RunError
-from minitvm.runtime.abi import ABI_VERSION, WORKSPACE_ALIGNMENT, ErrorCode, Tensor
+from minitvm.runtime.abi import ABI_VERSION, MAXIMUM_THREADS, WORKSPACE_ALIGNMENT, ErrorCode, Tensor
 from minitvm.runtime.bound_report import model_sentence
 from minitvm.runtime.tensor_info import TensorInfo, check_known, check_names, random_arrays
 from minitvm.runtime.timing import BenchmarkResult, measure_runs
@@ -39,6 +40,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "workspace_bytes": (ctypes.c_uint64,),
     "run": (ctypes.c_int32, ctypes.POINTER(Tensor), ctypes.POINTER(Tensor),
             ctypes.c_void_p, ctypes.c_int32),
+    "set_affinity": (ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32),
 }
 
 
@@ -57,10 +59,10 @@ class Library:
 class Module:
     """A model that can run; `load` and `codegen.jit.load_program` make it."""
 
-    def __init__(self, library: Library, threads: int | None = None) -> None:
+    def __init__(self, library: Library, threads: int | None = None,
+                 cpus: Sequence[int] | None = None) -> None:
         """Checks the version and the CPU before anything of the model itself is called."""
-        if threads not in (None, 1):
-            raise InputError(f"threads is {threads!r}; models run on one thread so far: pass 1")
+        self.threads = 1 if threads is None else threads
         self._library = library
         version = library.function("minitvm_abi_version")()
         if version != ABI_VERSION:
@@ -78,7 +80,40 @@ class Module:
         self.workspace_bytes = int(
             library.function(f"{self.name}_workspace_bytes", "workspace_bytes")())
         self._run = library.function(f"{self.name}_run", "run")
+        self._set_affinity = library.function(f"{self.name}_set_affinity", "set_affinity")
         self._workspaces: deque[np.ndarray] = deque()
+        if cpus is not None:
+            self.set_affinity(cpus)
+
+    @property
+    def threads(self) -> int:
+        """On how many threads a run computes, the caller's among them; 1 starts no thread. One run
+        at a time has the threads: others that go on meanwhile compute on their caller's alone."""
+        return self._threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        valid = isinstance(count, int | np.integer) and not isinstance(count, bool)
+        if not valid or not 1 <= count <= MAXIMUM_THREADS:
+            raise InputError(f"threads is {count!r}; it must be an integer from 1 to "
+                             f"{MAXIMUM_THREADS}")
+        self._threads = int(count)
+
+    def set_affinity(self, cpus: Sequence[int]) -> None:
+        """Pins the threads that the model starts: number i to `cpus[i % len(cpus)]`, from 1 on. The
+        calling thread is number 0 and stays where it is. An empty list lets them run anywhere.
+
+        Raises `InputError` for a CPU that this process may not use.
+        """
+        try:
+            numbers = [min(operator.index(cpu), 2**31 - 1) for cpu in cpus]
+            given = (ctypes.c_int32 * max(len(numbers), 1))(*numbers)
+        except TypeError:
+            raise InputError(f"cpus is {cpus!r}; it must be a list of CPU numbers, such as "
+                             "[0, 1]") from None
+        code = self._set_affinity(given, len(numbers))
+        if code:
+            raise InputError(f"cpus is {cpus!r}: {self._text(code)}")
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
@@ -164,7 +199,7 @@ class Module:
             workspace = self._workspaces.pop()
         except IndexError:
             workspace = aligned_bytes(self.workspace_bytes)
-        code = self._run(inputs, outputs, workspace.ctypes.data, 1)
+        code = self._run(inputs, outputs, workspace.ctypes.data, self._threads)
         sentence = (model_sentence(self.metadata, workspace)
                     if code == ErrorCode.OUT_OF_BOUNDS else "")
         self._workspaces.append(workspace)

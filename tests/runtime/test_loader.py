@@ -38,8 +38,9 @@ def test_a_model_loads_and_runs(model):
     np.testing.assert_array_equal(module.run({"x": x})["y"], toy_result(x))
     assert module.name == "toy_model_1" and module.metadata["name"] == "toy.model-1"
     assert repr(module) == "<Module toy_model_1: (x: float32[10, 100]) -> (y: float32[1000])>"
-    with pytest.raises(InputError, match="threads is 4"):
-        load(model, threads=4)
+    for count in (0, -1, 257, 1.5, True, "2"):
+        with pytest.raises(InputError, match="an integer from 1 to 256"):
+            load(model, threads=count)
 
 
 def test_what_is_no_model(tmp_path):

@@ -10,16 +10,19 @@ epilogue (bias, clip, residual) is applied to the tile as it is stored:
             for each input channel and tap   tile += input * weights   (unrolled over the tile)
             output tile = epilogue(tile)
 
-A convolution of one tap runs over rows and columns as one axis; others compute several rows of a
-small image together. Zero padding is a copy of the input with a border, made once for all taps; for
-depthwise convolutions it is a guard at the border.
+Threads share one of the outer loops (`share`). A convolution of one tap runs over rows and columns
+as one axis; others compute several rows of a small image together. Zero padding is a copy of the
+input with a border, made once for all taps; for depthwise convolutions it is a guard at the border.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.share import share, work
 from minitvm.te.recipes.tiles import choose_rows, choose_tile
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
@@ -73,6 +76,16 @@ def _unroll(stage: StageHandle, *axes: IterVar) -> None:
         stage.unroll(axis)
 
 
+def _outer_loops(op: Compute, outer: list[IterVar | None], positions: IterVar | None,
+                 target: Target) -> list[IterVar | None]:
+    """The loops that threads may share: that over positions only where it may stand outside of the
+    others, because each piece of it can read all weights from the cache."""
+    _, blocks, *_, lanes = op.axis
+    weights = 4 * extent_of(blocks) * extent_of(lanes) * prod(map(extent_of, op.reduce_axis))
+    only = all(axis is None or extent_of(axis) < 2 for axis in outer)
+    return [*outer, positions] if only or weights <= target.l2_bytes // 4 else outer
+
+
 def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     conv = _accumulator(s, op, output)
     inline_injective(s, [output], keep=[op])
@@ -89,6 +102,7 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     _unroll(out, fo_inner, p_inner)
 
     conv.compute_at(out, p_outer or fo_outer or n)
+    share(out, _outer_loops(op, [n, fo_outer], p_outer, target), work(op))
     n, fo, p, fi = conv.op.axis
     co, ky, kx, ci = conv.op.reduce_axis
     conv.reorder(n, co, ky, kx, ci, p, fo, fi)
@@ -118,6 +132,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     _unroll(out, *tile_axes)
 
     conv.compute_at(out, x_outer or y_outer or fo_outer or n)
+    share(out, _outer_loops(op, [fo_outer], y_outer, target), work(op))
     if pad is not None:
         _place_padding(s[pad], out, n)
     n, fo, y, x, fi = conv.op.axis
@@ -129,10 +144,15 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
 
 
 def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
-    """Copies the padded input at a loop of the output, in vectors where it has lanes."""
-    pad.compute_at(out, axis)
-    if len(pad.op.axis) == 5:
-        pad.vectorize(pad.op.axis[-1])
+    """Copies the padded input, at the loop of the output over several images, in vectors where it
+    has lanes."""
+    _, *axes = pad.op.axis
+    if len(axes) == 4:
+        pad.vectorize(axes[-1])
+    if extent_of(axis) > 1:
+        pad.compute_at(out, axis)
+    else:
+        share(pad, axes[:2], work(pad.op))
 
 
 def depthwise_points(columns: int, taps: int, stride: int, target: Target) -> int:
@@ -165,6 +185,7 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     _unroll(out, x_inner)
 
     conv.compute_at(out, x_outer or y)
+    share(out, [n, co, y], work(op))
     n, co, y, x, ci = conv.op.axis
     ky, kx = conv.op.reduce_axis
     conv.reorder(n, co, y, ky, x, kx, ci)
@@ -202,6 +223,7 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
 
     dense = s[op]
     dense.compute_at(out, order[-4])
+    share(out, [n_outer, m_outer], work(op))
     m, no, ni = op.axis
     dense.reorder(op.reduce_axis[0], m, no, ni)
     dense.vectorize(ni)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from minitvm.target import Target
 from minitvm.te.recipes.inline import computations, extent_of, inline_injective
+from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, Tensor
 
@@ -19,6 +21,7 @@ def schedule_outputs(s: Schedule, outputs: Sequence[Tensor], target: Target) -> 
     left = inline_injective(s, outputs)
     for output in outputs:
         vectorize_inner(s[output], target)
+        share_outer(s[output])
     if len(outputs) == 1:
         place_at(left, s[outputs[0]])
 
@@ -40,6 +43,16 @@ def schedule_reduce(s: Schedule, output: Tensor, target: Target) -> None:
         _vectorize_reduction(s[output], target)
     else:
         vectorize_inner(s[output], target)
+        share_outer(s[output])
+
+
+def share_outer(stage: StageHandle) -> None:
+    """Has threads share one of the loops outside of the innermost one and of any reduction."""
+    op = stage.op
+    assert isinstance(op, Compute)
+    loops = stage.leaf_iter_vars
+    outer = list(itertools.takewhile(lambda axis: axis.kind == "spatial", loops[:-1]))
+    share(stage, outer, work(op))
 
 
 def vectorize_inner(stage: StageHandle, target: Target) -> None:
@@ -82,7 +95,9 @@ def _vectorize_reduction(stage: StageHandle, target: Target) -> None:
     inner = op.axis[-1]
     extent = extent_of(inner)
     if extent < lanes or lanes == 1:
+        share_outer(stage)
         return
     outer, lane = stage.split(inner, factor=lanes)
     stage.reorder(*op.axis[:-1], outer, *op.reduce_axis, lane)
     stage.vectorize(lane)
+    share_outer(stage)
