@@ -199,8 +199,8 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
 @click.option("--threads", type=int, default=1, show_default=True,
               help="Compute on so many threads, such as --threads 4.")
 @click.option("--cpus", metavar="LIST",
-              help="Pin the threads to these CPUs, such as --cpus 0,1: the first is for the main "
-                   "thread.")
+              help="Pin worker threads to these CPUs, such as --cpus 0,1: the first is left to the "
+                   "main thread, which is not pinned.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repeat: int,
                 threads: int, cpus: str | None, as_json: bool) -> None:
