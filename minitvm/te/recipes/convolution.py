@@ -22,8 +22,9 @@ from math import prod
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
-from minitvm.te.recipes.tiles import choose_rows, choose_tile
+from minitvm.te.recipes.tiles import decide_rows, decide_tile
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
 
@@ -76,6 +77,11 @@ def _unroll(stage: StageHandle, *axes: IterVar) -> None:
         stage.unroll(axis)
 
 
+def _also(axis: IterVar, name: str) -> list[IterVar]:
+    """A loop of the reduction, where a tuner decides to unroll it with the tile."""
+    return [axis] if extent_of(axis) > 1 and decide(name, False, (False, True)) else []
+
+
 def _outer_loops(op: Compute, outer: list[IterVar | None], positions: IterVar | None,
                  target: Target) -> list[IterVar | None]:
     """The loops that threads may share: that over positions only where it may stand outside of the
@@ -91,35 +97,43 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     inline_injective(s, [output], keep=[op])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, points, _ = (extent_of(axis) for axis in op.axis)
-    tile = choose_tile(points, blocks, extent_of(co) * extent_of(ci), target)
+    tile = decide_tile(points, blocks, extent_of(co) * extent_of(ci), target)
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis
     p_outer, p_inner = _split(out, out.fuse(y, x), tile.points)
     fo_outer, fo_inner = _split(out, fo, tile.blocks)
-    _reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
+    points_outside = decide("outer", "blocks", ("blocks", "points")) == "points"
+    if points_outside:
+        _reorder(out, n, p_outer, fo_outer, fo_inner, p_inner, fi)
+    else:
+        _reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
     out.vectorize(fi)
     _unroll(out, fo_inner, p_inner)
 
-    conv.compute_at(out, p_outer or fo_outer or n)
-    share(out, _outer_loops(op, [n, fo_outer], p_outer, target), work(op))
+    inner = (fo_outer or p_outer) if points_outside else (p_outer or fo_outer)
+    conv.compute_at(out, inner or n)
+    shared = [n, p_outer] if points_outside else _outer_loops(op, [n, fo_outer], p_outer, target)
+    share(out, shared, work(op))
     n, fo, p, fi = conv.op.axis
     co, ky, kx, ci = conv.op.reduce_axis
     conv.reorder(n, co, ky, kx, ci, p, fo, fi)
     conv.vectorize(fi)
-    _unroll(conv, p, fo)
+    _unroll(conv, *_also(ci, "unroll_channels"), p, fo)
 
 
 def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     conv = _accumulator(s, op, output)
     pad = find_tag("pad", [output])
+    if pad is not None and decide("padding", "copied", ("copied", "guarded")) == "guarded":
+        pad = None
     inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, rows, columns, _ = (extent_of(axis) for axis in op.axis)
     reduction = extent_of(co) * extent_of(ci) * extent_of(ky) * extent_of(kx)
-    tile, together = choose_tile(columns, blocks, reduction, target), 1
+    tile, together = decide_tile(columns, blocks, reduction, target), 1
     if tile.points >= columns:
-        together, tile = choose_rows(rows, columns, blocks, reduction, target)
+        together, tile = decide_rows(rows, columns, blocks, reduction, target)
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis
@@ -140,7 +154,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     inner = [y, x, fo] if together > 1 else [x, fo]
     conv.reorder(n, *([] if together > 1 else [y]), co, ky, kx, ci, *inner, fi)
     conv.vectorize(fi)
-    _unroll(conv, *inner)
+    _unroll(conv, *_also(kx, "unroll_kernel"), *_also(ci, "unroll_channels"), *inner)
 
 
 def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
@@ -175,7 +189,8 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     inline_injective(s, [output], keep=[op])
     columns = extent_of(op.axis[3])
     taps, stride = extent_of(op.reduce_axis[1]), op.attrs["strides"][1]
-    points = depthwise_points(columns, taps, stride, target)
+    points = decide("points", depthwise_points(columns, taps, stride, target),
+                    lambda: range(1, min(columns, target.vector_registers) + 1))
 
     out = s[output]
     n, co, y, x, ci = out.op.axis
@@ -190,7 +205,7 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     ky, kx = conv.op.reduce_axis
     conv.reorder(n, co, y, ky, x, kx, ci)
     conv.vectorize(ci)
-    _unroll(conv, x, kx)
+    _unroll(conv, *_also(ky, "unroll_rows"), x, kx)
 
 
 _RECIPES = {
@@ -209,7 +224,7 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
         return
     inline_injective(s, [output], keep=[op])
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
-    tile = choose_tile(rows, blocks, extent_of(op.reduce_axis[0]), target)
+    tile = decide_tile(rows, blocks, extent_of(op.reduce_axis[0]), target)
 
     out = s[output]
     m, n = out.op.axis

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from minitvm.target import Target
 from minitvm.te.recipes.inline import computations, extent_of, inline_injective
+from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, Tensor
@@ -72,7 +73,9 @@ def vectorize_inner(stage: StageHandle, target: Target) -> None:
     if extent == lanes:
         stage.vectorize(inner)
     elif extent > lanes:
-        _, lane = stage.split(inner, factor=lanes)
+        vectors = decide(f"{stage.name}.vectors", 1,
+                         lambda: [count for count in (1, 2, 4, 8) if count * lanes <= extent])
+        _, lane = stage.split(inner, factor=vectors * lanes)
         stage.vectorize(lane)
 
 
@@ -97,7 +100,9 @@ def _vectorize_reduction(stage: StageHandle, target: Target) -> None:
     if extent < lanes or lanes == 1:
         share_outer(stage)
         return
-    outer, lane = stage.split(inner, factor=lanes)
+    vectors = decide(f"{stage.name}.vectors", 1,
+                     lambda: [count for count in (1, 2, 4, 8) if count * lanes <= extent])
+    outer, lane = stage.split(inner, factor=vectors * lanes)
     stage.reorder(*op.axis[:-1], outer, *op.reduce_axis, lane)
     stage.vectorize(lane)
     share_outer(stage)

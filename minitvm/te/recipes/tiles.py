@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minitvm.target import Target
+from minitvm.te.recipes.knobs import decide
 
 FMA_PER_CYCLE = 2
 FMA_LATENCY = 4
@@ -37,6 +38,40 @@ class Tile:
         return reduction * step + 2 * products + 12
 
 
+def decide_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
+    """The tile that a tuner decides on, as the knob `tile`; by default `choose_tile`'s."""
+    chosen = choose_tile(points, blocks, reduction, target)
+    return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
+        (tile.points, tile.blocks) for tile in _fitting(points, blocks, target)]))
+
+
+def decide_rows(rows: int, columns: int, blocks: int, reduction: int,
+                target: Target) -> tuple[int, Tile]:
+    """Rows and tile that a tuner decides on, as the knob `rows`; by default `choose_rows`'."""
+    together, tile = choose_rows(rows, columns, blocks, reduction, target)
+    together, channels = decide("rows", (together, tile.blocks), lambda: [
+        (count, tile.blocks) for count, tile in _fitting_rows(rows, columns, blocks, target)])
+    return together, Tile(together * columns, channels)
+
+
+def _fitting(points: int, blocks: int, target: Target) -> list[Tile]:
+    return [
+        tile
+        for b in range(1, min(blocks, 6) + 1)
+        for p in range(1, min(points, 30) + 1)
+        if (tile := Tile(p, b)).registers() <= target.vector_registers
+    ]
+
+
+def _fitting_rows(rows: int, columns: int, blocks: int, target: Target) -> list[tuple[int, Tile]]:
+    return [
+        (together, tile)
+        for b in range(1, min(blocks, 6) + 1)
+        for together in range(1, rows + 1)
+        if (tile := Tile(together * columns, b)).registers() <= target.vector_registers
+    ]
+
+
 def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
     """The tile with the fewest estimated cycles for so many positions and channel blocks."""
 
@@ -50,13 +85,7 @@ def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Til
             if (count := p_count * b_count)
         )
 
-    candidates = [
-        tile
-        for b in range(1, min(blocks, 6) + 1)
-        for p in range(1, min(points, 30) + 1)
-        if (tile := Tile(p, b)).registers() <= target.vector_registers
-    ]
-    return min(candidates, key=total)
+    return min(_fitting(points, blocks, target), key=total)
 
 
 WEIGHT_CYCLES = 1.2
@@ -79,10 +108,4 @@ def choose_rows(rows: int, columns: int, blocks: int, reduction: int,
             if (count := r_count * b_count)
         )
 
-    candidates = [
-        (together, tile)
-        for b in range(1, min(blocks, 6) + 1)
-        for together in range(1, rows + 1)
-        if (tile := Tile(together * columns, b)).registers() <= target.vector_registers
-    ]
-    return min(candidates, key=total)
+    return min(_fitting_rows(rows, columns, blocks, target), key=total)
