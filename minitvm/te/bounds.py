@@ -11,12 +11,15 @@ Consumers come first. The region of a stage computed at a loop of another is the
 what its readers read while the loops around that place stand still and all others run: exact for
 indices affine in the loop variables, larger for others, never smaller. A stage at the root is
 computed whole.
+
+A stage that depends on a state of a scan is never whole: at a step only earlier ones can be read.
+What is needed of it is what the updates of that step read, whatever the loops are (`needed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from minitvm import dtypes
 from minitvm.origin import Origin, merge_all
@@ -69,6 +72,7 @@ class Bounds:
     graph: StageGraph
     analyzer: Analyzer
     nests: dict[Stage, Nest]
+    needed: dict[Stage, tuple[Dimension, ...]] = field(default_factory=dict)
 
 
 def infer_bounds(graph: StageGraph) -> Bounds:
@@ -99,31 +103,62 @@ def _scan_nest(bounds: Bounds, stage: Stage, op: Scan) -> Nest:
 
 
 def _region(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dimension, ...]:
+    whole = bounds.needed[stage] = _needed(bounds, stage, readers)
+    if not isinstance(stage.attach, At) or bounds.graph.is_update(stage):
+        return whole
+    bodies = [body for reader in readers for body in bounds.nests[reader].bodies]
+    return _box(bounds, stage, bodies, _moving_extents(bounds, stage.attach), whole)
+
+
+def _needed(bounds: Bounds, stage: Stage, readers: Sequence[Stage]) -> tuple[Dimension, ...]:
+    """All that is ever needed of a stage: the whole tensor, or in a scan its part of a step."""
     assert isinstance(stage.op, Compute)
     whole = tuple(
         Dimension(Const(0, axis.var.dtype), simplified(axis_extent(axis), bounds.analyzer))
         for axis in stage.op.axis
     )
-    if not isinstance(stage.attach, At):
+    scan = bounds.graph.scan_around(stage)
+    if scan is None:
         return whole
     if bounds.graph.is_update(stage):
-        (time,) = bounds.nests[stage.attach.stage].points.values()
+        (time,) = bounds.nests[scan].points.values()
         return (Dimension(time, 1), *whole[1:])
-    reads = [
-        node.indices
-        for reader in readers
-        for node in _reads(bounds.nests[reader])
-        if bounds.graph.by_op[node.tensor.op] is stage
-    ]
-    moving = _moving_extents(bounds, stage.attach)
+    bodies: list[Expr] = []
+    moving: dict[Var, Extent] = {}
+    for reader in readers:
+        bodies += _needed_bodies(bounds, reader, moving)
+    return _box(bounds, stage, bodies, moving, whole)
+
+
+def _needed_bodies(
+    bounds: Bounds, reader: Stage, moving: dict[Var, Extent]
+) -> Iterator[Expr]:
+    """What a stage computes where it is needed, by variables that are added to `moving`."""
+    op = reader.op
+    assert isinstance(op, Compute)
+    needed = list(bounds.needed[reader])
+    needed += [Dimension(axis.start, axis_extent(axis)) for axis in op.reduce_axis]
+    points: dict[Var, Expr] = {}
+    for axis, dimension in zip((*op.axis, *op.reduce_axis), needed):
+        at = loop_variables([axis], {axis: dimension.extent}, bounds.analyzer)[axis]
+        points[axis.var] = dimension.low + at
+        if isinstance(at, Var):
+            moving[at] = dimension.extent
+    for body in op.bodies:
+        yield expand(body, points, bounds.graph, bounds.analyzer).value
+
+
+def _box(
+    bounds: Bounds, stage: Stage, bodies: Iterable[Expr], moving: Mapping[Var, Extent],
+    whole: Sequence[Dimension],
+) -> tuple[Dimension, ...]:
+    """The bounding box of what some values read of a stage; `whole` where that has no bound."""
+    reads = [node.indices for body in bodies for node in walk.walk(body)
+             if isinstance(node, Read) and bounds.graph.by_op[node.tensor.op] is stage]
     return tuple(
-        _dimension(bounds, [indices[dimension] for indices in reads], moving, full)
-        for dimension, full in enumerate(whole)
+        _dimension(bounds, [indices[position] for indices in reads], moving, full)
+        for position, full in enumerate(whole)
     )
-
-
-def _reads(nest: Nest) -> list[Read]:
-    return [node for body in nest.bodies for node in walk.walk(body) if isinstance(node, Read)]
 
 
 def _moving_extents(bounds: Bounds, attach: At) -> dict[Var, Extent]:
@@ -157,10 +192,11 @@ def _dimension(
             return full
     if span is None:
         return full
-    low = bounds.analyzer.simplify(span.low)
-    if isinstance(low, Const) and isinstance(full.extent, int):
-        first = min(max(int(low.value), 0), full.extent - 1)
-        last = max(min(int(low.value) + span.width, full.extent - 1), first)
+    low, start = bounds.analyzer.simplify(span.low), full.low
+    if isinstance(low, Const) and isinstance(start, Const) and isinstance(full.extent, int):
+        least, most = int(start.value), int(start.value) + full.extent - 1
+        first = min(max(int(low.value), least), most)
+        last = max(min(int(low.value) + span.width, most), first)
         return Dimension(Const(first, dtype), last - first + 1)
     return Dimension(low, span.width + 1)
 
@@ -188,7 +224,8 @@ def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ..
     expansions = [expand(body, points, bounds.graph, bounds.analyzer) for body in op.bodies]
     return Nest(
         stage, op, region, extents, variables, values, points,
-        (*_tensor_guards(op, region, points), *split_guards(stage, extents, values)),
+        (*_region_guards(op, region, bounds.needed[stage], points),
+         *split_guards(stage, extents, values)),
         tuple(expansion.value for expansion in expansions),
         _origin(op, expansions),
     )
@@ -287,14 +324,19 @@ def _may_exceed(product_: Extent, extent: Extent) -> bool:
     return product_ != extent
 
 
-def _tensor_guards(
-    op: Compute, region: Sequence[Dimension], points: Mapping[Var, Expr]
+def _region_guards(
+    op: Compute, region: Sequence[Dimension], needed: Sequence[Dimension],
+    points: Mapping[Var, Expr],
 ) -> list[Expr]:
-    """Where a region may reach over the tensor's edge: the point stays inside."""
+    """Where a region may reach over the tensor's edge, or what is needed: the point is inside."""
     guards = []
-    for axis, dimension in zip(op.axis, region):
+    for axis, dimension, whole in zip(op.axis, region, needed):
+        point = points[axis.var]
         clipped = isinstance(dimension.low, Const) and (
             isinstance(axis.extent, Const) or not isinstance(dimension.extent, int))
         if not clipped:
-            guards += [points[axis.var] >= 0, points[axis.var] < axis.extent]
+            guards += [point >= 0, point < axis.extent]
+        if dimension is not whole and not isinstance(whole.low, Const):
+            guards += [point >= whole.low,
+                       point < whole.low + as_index(whole.extent, whole.low.dtype)]
     return guards

@@ -338,6 +338,7 @@ class StageGraph:
             self.stages, self.by_name, self.by_op = stages, by_name, by_op
             for stage, before in saved:
                 stage.restore(before)
+            for stage, _ in saved:  # once none of them reads a stage that is gone
                 self.changed(stage)
 
         return restore

@@ -14,6 +14,7 @@ from minitvm import te
 from minitvm.te.tensor import IterVar, Tensor
 from minitvm.testing.choices import Choices
 from minitvm.testing.te_oracle import Program
+from minitvm.testing.te_recurrences import random_scan
 from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
@@ -184,21 +185,7 @@ def _argmax(draw: Choices, x: Tensor, others: Sequence[Tensor], name: str) -> Te
 
 
 def _recurrence(draw: Choices, x: Tensor, others: Sequence[Tensor], name: str) -> Tensor:
-    """Rows from the row before, some of them through a stage of their own."""
-    rows, columns = x.extents()
-    first = draw.integer(1, rows)
-    state = te.placeholder(x.shape, name=f"{name}_state")
-    init = te.compute((first, columns), lambda t, i: x[t, i] + 1.0, name=f"{name}_init")
-    end = columns - 1
-    last = te.compute(x.shape, lambda t, i: state[t - 1, end - i] - 1.0, name=f"{name}_last")
-    source = draw.pick([last, state])
-    back = 0 if source is last else 1
-
-    def value(t: Expr, i: Expr) -> Expr:
-        return _clip(source[t - back, i] + state[t - 1, i] * x[t, i])
-
-    update = te.compute(x.shape, value, name=f"{name}_update")
-    return _tensor(te.scan(init, update, state, name=name))
+    return random_scan(draw, x, name)
 
 
 def _with_initial_value(

@@ -127,6 +127,15 @@ def _tile_reader(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
         stage.compute_at(parent, outer)
 
 
+def _flatten_reader(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
+    """A reader as one loop, in pieces that rows need not be made of, with the stage in each."""
+    parent = _reader(draw, schedule, stage)
+    if parent is not None and isinstance(parent.stage.op, Compute):
+        axes = [leaf for leaf in parent.leaf_iter_vars if leaf.kind == "spatial"]
+        outer, _ = parent.split(parent.fuse(*axes), factor=draw.integer(2, 7))
+        stage.compute_at(parent, outer)
+
+
 def _place(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
     if draw.integer(0, 1):
         stage.compute_inline()
@@ -169,5 +178,5 @@ def _rfactor(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
 
 
 _PRIMITIVES = (_split, _split, _fuse, _reorder, _annotate, _annotate, _compute_at,
-               _compute_at_reader, _tile_reader, _tile_reader, _place, _memory, _cache_write,
-               _cache_read, _rfactor)
+               _compute_at_reader, _tile_reader, _tile_reader, _flatten_reader, _place, _memory,
+               _cache_write, _cache_read, _rfactor)

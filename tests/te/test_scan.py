@@ -5,6 +5,7 @@ import pytest
 
 from minitvm import te
 from minitvm.errors import LoweringError, ScheduleError
+from minitvm.te.bounds import infer_bounds
 from minitvm.te.schedule import Schedule
 from minitvm.testing.te_machine import run_interpreter, run_machine
 from minitvm.testing.te_oracle import Program, evaluate, random_inputs
@@ -134,6 +135,45 @@ def test_result_is_read_and_caches_stay_in_the_loop():
     s[copied].compute_at(s[out], out.op.axis[0])
     assert {s[t].stage.attach.stage.name for t in (kept, last)} == {"sums"}
     check(s, Program((X,), (out,)))
+
+
+def last_step(steps):
+    """A scan whose update reads a stage that reads the state a step before."""
+    X = te.placeholder((steps, WIDTH), name="X")
+    state = te.placeholder((steps, WIDTH), name="state")
+    init = te.compute((1, WIDTH), lambda t, i: X[t, i] + 1.0, name="init")
+    last = te.compute((steps, WIDTH), lambda t, i: state[t - 1, WIDTH - 1 - i], name="last")
+    update = te.compute((steps, WIDTH), lambda t, i: last[t, i] + X[t, i], name="update")
+    return X, last, update, te.scan(init, update, state, name="sums")
+
+
+@pytest.mark.parametrize("steps", [2, 3, STEPS])
+@pytest.mark.parametrize("factor", [2, 3, 4, 7])
+def test_loops_in_a_step_never_compute_other_steps(steps, factor):
+    """Tails of fused loops reach over the end of the row, which is the next step."""
+    X, last, update, sums = last_step(steps)
+    s = te.create_schedule(sums)
+    kept = s.cache_write(update, "local")
+    outer, _ = s[kept].split(s[kept].fuse(*kept.op.axis), factor=factor)
+    s[last].compute_at(s[kept], outer)
+    fused = s[last].fuse(*last.op.axis)
+    s[kept].compute_at(s[update], update.op.axis[0])
+    s[last].split(fused, factor=2)
+    check(s, Program((X,), (sums,)))
+
+
+def test_what_is_needed_of_a_stage_is_its_row_of_the_step():
+    X, last, update, sums = last_step(STEPS)
+    copied = te.compute((STEPS, WIDTH), lambda t, i: last[t, i], name="copied")
+    update = te.compute((STEPS, WIDTH), lambda t, i: copied[t, i] + X[t, i], name="update")
+    sums = te.scan(sums.op.init[0], update, sums.op.states[0], name="sums")
+    s = te.create_schedule(sums)
+    outer, _ = s[copied].split(s[copied].fuse(*copied.op.axis), factor=4)
+    s[last].compute_at(s[copied], outer)
+    nests = infer_bounds(s.graph)
+    (row, _) = nests.needed[s[last].stage]
+    assert row.extent == 1 and row.low is nests.nests[s[sums].stage].points[sums.op.scan_axis.var]
+    check(s, Program((X,), (sums,)))
 
 
 def test_several_first_steps_and_symbolic_time():

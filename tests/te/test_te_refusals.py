@@ -210,3 +210,19 @@ def test_half_a_tuple_reduction_is_refused():
     C = te.compute((1,), lambda i: both((A[k], A[k]), axis=k)[0], name="C")
     with pytest.raises(LoweringError, match="1 of the 2 results"):
         te.lower(te.create_schedule(C), [A, C])
+
+
+def test_a_refused_cache_read_of_several_readers_leaves_all_as_it_was():
+    """Both readers read the copy, which goes again, when the place of `t` is found to be wrong."""
+    x = te.placeholder((6, 4), name="x")
+    t = te.compute((6, 4), lambda i, j: x[i, j] + 1.0, name="t")
+    half = te.compute((6, 4), lambda i, j: t[i, j] * 0.5, name="half")
+    total = te.compute((6, 4), lambda i, j: t[i, j] + half[i, j], name="total")
+    s = te.create_schedule(total)
+    s[half].compute_at(s[total], "i")
+    s[t].compute_at(s[total], "i")
+    before, text = s.steps, print_func(te.lower(s, [x, total]))
+    with pytest.raises(ScheduleError, match=r"its reader t\.local would not be inside"):
+        s.cache_read(t, "local", [half, total])
+    assert s.steps == before and print_func(te.lower(s, [x, total])) == text
+    s[half].compute_inline()
