@@ -31,6 +31,7 @@ from minitvm.codegen.scratch import STACK_BYTES, STACK_BYTES_IN_ALL, buffer_byte
 from minitvm.codegen.text import FunctionText, ModuleText, llvm_type, memory_type, symbol
 from minitvm.codegen.thread_pool import PARALLEL_FOR
 from minitvm.errors import CodegenError
+from minitvm.runtime.abi import MAXIMUM_THREADS
 from minitvm.target import Target
 from minitvm.tir import ir, walk
 
@@ -224,8 +225,9 @@ class _Writer:
         name = f"{self.name}.{len(self.outlined) // 2}"
         self.outlined += [self.outlined_body(loop, taken, f"{name}.body"),
                           self.region(name, layout, [kind for kind, _ in given])]
-        self.module.declare(PARALLEL_FOR, "void", ("ptr", "ptr", "i64"))
-        f.effect(f"call void @{PARALLEL_FOR}(ptr @{name}, ptr {context}, i64 {extent})")
+        self.module.declare(PARALLEL_FOR, "void", ("ptr", "ptr", "i64", "i64"))
+        f.effect(f"call void @{PARALLEL_FOR}(ptr @{name}, ptr {context}, i64 {extent}, "
+                 f"i64 {MAXIMUM_THREADS})")
 
     def region(self, name: str, layout: str, kinds: list[str]) -> str:
         """The function that a thread calls for a part of the iterations of a parallel loop."""
@@ -236,7 +238,8 @@ class _Writer:
             loaded.append(f"{kind} {f.emit(f'load {kind}, ptr {place}, align 8')}")
         f.effect(f"call void @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})")
         f.effect("ret void")
-        return f.text(f"define internal void @{name}(ptr %context, i64 %begin, i64 %end) #0")
+        return f.text(f"define internal void @{name}(ptr %context, i64 %begin, i64 %end, "
+                      "i64 %thread) #0")
 
     def outlined_body(self, loop: ir.For, taken: Captures, name: str) -> str:
         """The function that runs the iterations [begin, end) of a parallel loop."""

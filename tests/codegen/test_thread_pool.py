@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from minitvm.codegen import jit
-from minitvm.codegen.jit import load_program, pool_threads
+from minitvm.codegen.jit import build_kernel, load_program, pool_threads
 from minitvm.codegen.link import export
 from minitvm.codegen.program import TensorInfo, compile_kernel, make_program, pool
 from minitvm.codegen.thread_pool import ENTER, LEAVE, PARALLEL_FOR
@@ -76,30 +76,102 @@ def call_pool(name, result, *arguments):
     return ctypes.CFUNCTYPE(result, *kinds)(jit._pool()[0][name])(*arguments)
 
 
-def pieces(threads, extent):
-    """What each thread was given: (thread, begin, end), in order."""
-    found = []
+def run_region(function, threads, extent, limit=256):
+    """Has the pool call a function of (begin, end, number) for all iterations."""
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    def region(context, begin, end):
-        found.append((threading.get_native_id(), begin, end))
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    def region(context, begin, end, number):
+        function(begin, end, number)
 
     with pool_threads(threads):
         call_pool(PARALLEL_FOR, None, ctypes.cast(region, ctypes.c_void_p), ctypes.c_void_p(),
-                  ctypes.c_int64(extent))
-    return sorted(found, key=lambda piece: piece[1:])
+                  ctypes.c_int64(extent), ctypes.c_int64(limit))
+
+
+def pieces(threads, extent, limit=256):
+    """What was computed by whom: (begin, end, number, thread), in order."""
+    found = []
+
+    def region(begin, end, number):
+        found.append((begin, end, number, threading.get_native_id()))
+
+    run_region(region, threads, extent, limit)
+    return sorted(found)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8, 256])
 @pytest.mark.parametrize("extent", [1, 2, 7, 1000])
-def test_each_thread_gets_one_contiguous_piece(threads, extent):
+def test_every_iteration_is_computed_once(threads, extent):
     found = pieces(threads, extent)
-    assert len(found) == min(threads, extent) == len({thread for thread, _, _ in found})
-    assert found[0][0] == threading.get_native_id(), "the caller computes the first"
-    ends = [0, *(end for _, _, end in found)]
-    assert [begin for _, begin, _ in found] == ends[:-1] and ends[-1] == extent
-    sizes = [end - begin for _, begin, end in found]
-    assert max(sizes) - min(sizes) <= 1
+    ends = [0, *(end for _, end, _, _ in found)]
+    assert [begin for begin, _, _, _ in found] == ends[:-1] and ends[-1] == extent
+    who = {(number, thread) for _, _, number, thread in found}
+    assert len(who) == len(dict(who)) <= min(threads, extent), "a number stands for one thread"
+    assert all(number < threads for number, _ in who)
+    assert all((number == 0) == (thread == threading.get_native_id()) for number, thread in who)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_region_is_shared_by_no_more_threads_than_its_limit(limit):
+    for _ in range(20):
+        assert {number for _, _, number, _ in pieces(8, 100, limit)} <= set(range(limit))
+
+
+def shares(threads, extent, stopped):
+    """How many iterations each thread computes while those in `stopped` stay in their first piece
+    until all that is left is computed by others."""
+    done, all_done = dict.fromkeys(range(threads), 0), threading.Event()
+    lock, waited = threading.Lock(), []
+
+    def region(begin, end, number):
+        with lock:
+            done[number] += end - begin
+            if sum(done.values()) == extent:
+                all_done.set()
+        if number in stopped:
+            waited.append(all_done.wait(20))
+
+    run_region(region, threads, extent)
+    assert all(waited), "the rest waited for a thread that was stopped"
+    return done
+
+
+def test_others_take_what_a_late_thread_has_left():
+    for stopped in ({1}, {0}, {1, 2}, {0, 1, 2}):
+        for extent in (8, 64, 1000):
+            done = shares(4, extent, stopped)
+            assert sum(done.values()) == extent
+            first = -(-extent // 4 // 2) + 1
+            assert all(done[number] <= first for number in stopped), (done, stopped)
+
+
+def test_threads_that_keep_pace_compute_contiguous_halves():
+    """Each starts at the front of its own range, with half of it."""
+    started = threading.Barrier(2)
+    first = {}
+
+    def region(begin, end, number):
+        if number not in first:
+            first[number] = (begin, end)
+            started.wait(20)
+
+    run_region(region, 2, 64)
+    assert first == {0: (0, 16), 1: (32, 48)}
+
+
+def test_many_short_regions_with_more_threads_than_processors():
+    """Workers come late to most of them, and must not touch those that are over."""
+    kernel = build_kernel(parse_func("""
+def count(A: Buffer((512,), "int32")):
+    for turn in range(5000):
+        for i in parallel(32):
+            A[i * 16] = A[i * 16] + 1
+"""))
+    counted = np.zeros(512, np.int32)
+    for threads in (2, 3, 8, 32):
+        with pool_threads(threads):
+            kernel(counted)
+    np.testing.assert_array_equal(counted[::16], 4 * 5000)
 
 
 def test_results_do_not_depend_on_the_number_of_threads(module):
@@ -141,7 +213,7 @@ def test_a_second_run_does_not_wait_for_the_first():
         caller = threading.Thread(target=second)
         caller.start()
         caller.join(20)
-        assert got[0] == 0 and len(got[1]) == 1
+        assert got[0] == 0 and [row[:3] for row in got[1]] == [(0, 10, 0)]
         assert call_pool(ENTER, ctypes.c_int32, ctypes.c_int32(2)) == 0
     assert call_pool(ENTER, ctypes.c_int32, ctypes.c_int32(2)) == 1
     call_pool(LEAVE, None)
