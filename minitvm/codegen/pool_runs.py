@@ -32,7 +32,8 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @sigfillset(ptr)
 """
 
-FUNCTIONS = """; whether the pool is this process's; starts afresh where it is that of the process before a fork
+FUNCTIONS = """
+; whether the pool is this process's; starts afresh where it is that of the process before a fork
 define internal i1 @pool.here() {
 entry:
   %me = call i32 @getpid()

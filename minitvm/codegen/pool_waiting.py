@@ -32,7 +32,8 @@ declare i32 @clock_gettime(i32, ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-FUNCTIONS = """define internal ptr @pool.slot(i64 %number) alwaysinline {
+FUNCTIONS = """
+define internal ptr @pool.slot(i64 %number) alwaysinline {
   %slot = getelementptr [@slots@ x %slot], ptr @pool.slots, i64 0, i64 %number
   ret ptr %slot
 }

@@ -331,7 +331,7 @@ def test_runs_take_no_more_memory_or_threads(module):
     for _ in range(100):
         run()
     memory, tasks = _resident(), len(os.listdir("/proc/self/task"))
-    for _ in range(2000):
+    for _ in range(500):
         run()
     assert _resident() - memory < 1 << 20 and len(os.listdir("/proc/self/task")) == tasks
 
