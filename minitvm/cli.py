@@ -42,7 +42,7 @@ from minitvm.report import (
     progress,
 )
 from minitvm.runtime import Module
-from minitvm.runtime.abi import c_name
+from minitvm.runtime.abi import files_beside
 from minitvm.runtime.tensor_info import random_arrays
 from minitvm.transform import PassContext
 
@@ -149,14 +149,18 @@ def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
               help="How much to optimise the graph, such as --opt-level 0 for not at all.")
 @click.option("--name", help="The prefix of the C functions, such as --name net for net_run; by "
                              "default the output's name without its suffix.")
+@click.option("--weights", type=click.Choice(["embedded", "separate"]), default="embedded",
+              show_default=True,
+              help="Where the weights go: into the library or, such as --weights separate says, to "
+                   "a file beside it, which processes map and share.")
 @click.option("--dump", type=click.Path(path_type=Path),
               help="Write the program after every pass to this folder, such as --dump passes; "
                    "then no kernel comes from the cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no report.")
 def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], target: str | None,
-                    opt_level: int, name: str | None, dump: Path | None, as_json: bool,
-                    quiet: bool) -> None:
+                    opt_level: int, name: str | None, weights: str, dump: Path | None,
+                    as_json: bool, quiet: bool) -> None:
     """Compiles the ONNX file MODEL to a shared library, with a C header and a sample beside it.
 
     \b
@@ -170,11 +174,11 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
     start = time.perf_counter()
     with progress("reading the model", shown=not quiet) as moved:
         compiled = minitvm.compile(model, given, target, opt_level, name=name or output.stem,
-                                   dump=dump, progress=moved, export=output)
+                                   dump=dump, progress=moved, export=output,
+                                   weights=weights)
     if quiet:
         return
-    stem = c_name(compiled.program.name)
-    files = [output, *(output.with_name(f"{stem}{end}") for end in (".h", "_sample.c"))]
+    files = [output, *map(output.with_name, files_beside(compiled.program.name, weights))]
     report = {**compiled.summary(), "output": str(output), "files": [str(file) for file in files],
               "size_bytes": output.stat().st_size, "seconds": time.perf_counter() - start}
     if as_json:
@@ -201,9 +205,12 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
 @click.option("--cpus", metavar="LIST",
               help="Pin worker threads to these CPUs, such as --cpus 0,1: the first is left to the "
                    "main thread, which is not pinned.")
+@click.option("--weights", type=click.Path(path_type=Path), metavar="FILE",
+              help="The weights of a model that was compiled to have them in a file, such as "
+                   "--weights net.weights; by default the file beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repeat: int,
-                threads: int, cpus: str | None, as_json: bool) -> None:
+                threads: int, cpus: str | None, weights: Path | None, as_json: bool) -> None:
     """Runs the compiled model MODEL, a .so file, and says what came out and how long it took.
 
     \b
@@ -212,7 +219,8 @@ def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repea
     if model.suffix == ".onnx" and model.is_file():
         raise OptionError(f"{str(model)!r} is an ONNX model; compile it first, by "
                           f"minitvm compile {model}")
-    module = minitvm.load(model, threads=threads, cpus=None if cpus is None else parse_cpus(cpus))
+    module = minitvm.load(model, threads=threads, weights=weights,
+                          cpus=None if cpus is None else parse_cpus(cpus))
     arrays = read_inputs(inputs, [info.name for info in module.inputs])
     random = [info for info in module.inputs if info.name not in arrays]
     arrays |= random_arrays(random)

@@ -25,7 +25,7 @@ import numpy as np
 
 from minitvm.codegen.cache import KernelCache
 from minitvm.codegen.jit import load_program
-from minitvm.codegen.link import check_output, export, find_linker
+from minitvm.codegen.link import check_output, check_weights, export, find_linker
 from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
 from minitvm.errors import OptionError
 from minitvm.instruments import DumpIR, PassTimer, dump_file
@@ -72,6 +72,7 @@ from minitvm.transform import PassContext, Sequential
 if TYPE_CHECKING:
     from minitvm.runtime import BenchmarkResult
     from minitvm.runtime import Module as RuntimeModule
+from minitvm.runtime.abi import EMBEDDED
 
 Progress = Callable[[str, int, int], None]
 """`progress(step, done, total)`: called as the compilation goes on; a total of 0 is unknown."""
@@ -171,13 +172,14 @@ class CompiledModule:
         """Where the time of a run goes, by kernel and by ONNX node; see `profile`."""
         return profile_program(self.program, inputs, repeat)
 
-    def export(self, path: str | PathLike[str]) -> None:
-        """Writes the shared library, and beside it a C header and a sample.
+    def export(self, path: str | PathLike[str], weights: str = EMBEDDED) -> None:
+        """Writes the shared library, and beside it a C header and a sample; with `weights`
+        "separate" the weights, too, in a file of their own that the library then needs.
 
         Raises `LinkError` if there is no linker for the target, or `path` can't be written.
         """
         with self.timer.measure("link"):
-            export(self.program, Path(path))
+            export(self.program, Path(path), weights=weights)
 
     def summary(self) -> dict[str, Any]:
         """What was made, as data for a report."""
@@ -215,6 +217,7 @@ def compile(
     dump: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     export: str | PathLike[str] | None = None,
+    weights: str = EMBEDDED,
 ) -> CompiledModule:
     """Compiles an ONNX model: a path, bytes, an `onnx.ModelProto`; or a `relay.Module`.
 
@@ -226,6 +229,8 @@ def compile(
     name: the prefix of the C functions; by default the model's name.
     dump: a directory for the program after every pass; kernels then don't come from the cache.
     export: also write the shared library there; that this is possible is found out first.
+    weights: where an exported library has its weights: "embedded", or "separate", in a file beside
+        it.
 
     Raises `MinitvmError` for whatever can't be compiled.
     """
@@ -233,6 +238,7 @@ def compile(
     if export is not None:
         find_linker(machine)
         check_output(Path(export))
+        check_weights(weights)
     current = PassContext.current()
     timer = PassTimer()
     level = current.opt_level if opt_level is None else opt_level
@@ -249,7 +255,7 @@ def compile(
         compiled = built.finish(name or str(module.main.attrs.get("name", "") or "model"), remarks)
     if export is not None:
         (progress or _silent)("linking", 0, 0)
-        compiled.export(export)
+        compiled.export(export, weights)
     return compiled
 
 

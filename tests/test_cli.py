@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,29 @@ def test_shapes_are_read():
 def test_shapes_that_are_none_are_refused(value):
     with pytest.raises(OptionError, match=r"--shape input=1,3,224,224"):
         cli.parse_shapes([value])
+
+
+def test_separate_weights(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[4, 4] x) => (float[4, 4] y)
+        <float[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}>
+        { y = MatMul(x, w) }
+    """)
+    onnx.save(model, tmp_path / "net.onnx")
+    report = json.loads(output_of("compile", tmp_path / "net.onnx", "--weights", "separate",
+                                  "--json"))
+    assert [Path(file).name for file in report["files"]] == [
+        "net.so", "net.h", "net_sample.c", "net.weights"]
+    assert all(Path(file).is_file() for file in report["files"])
+    first = output_of("run", tmp_path / "net.so", "--json")
+    moved = (tmp_path / "net.weights").rename(tmp_path / "elsewhere")
+    (tmp_path / "again").mkdir()
+    again = shutil.copy(tmp_path / "net.so", tmp_path / "again")
+    result = minitvm_command("run", again)
+    assert result.exit_code == cli.REFUSED and "missing or can't be read" in result.stderr
+    second = output_of("run", again, "--weights", moved, "--json")
+    assert json.loads(first)["outputs"] == json.loads(second)["outputs"]
 
 
 # --- run ----------------------------------------------------------------------------------------

@@ -68,6 +68,10 @@ int32_t @name@_run(const minitvm_tensor *inputs, minitvm_tensor *outputs, void *
 /* Pins the threads that runs start: number i to cpus[i % count], from 1 on, the caller's being
    number 0, which stays where it is. count 0: anywhere. Gives 0 or an error code. */
 int32_t @name@_set_affinity(const int32_t *cpus, int32_t count);
+/* Maps the file with the weights and checks it, where the library does not hold them: from a path,
+   or from beside the library if it is NULL. Done once; the first run does it by itself. Gives 0 or
+   an error code. */
+int32_t @name@_load_weights(const char *path);
 
 #ifdef __cplusplus
 }
@@ -80,26 +84,25 @@ _SAMPLE = """\
    each input), and prints the first elements of each output.
 
      cc @name@_sample.c ./@library@ -o @name@_sample && ./@name@_sample */
+#define _POSIX_C_SOURCE 200112L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "@header@"
 
 static void *allocate(size_t size) {
-  size_t rounded = (size + 127) / 64 * 64;
-  void *memory = aligned_alloc(64, rounded);
-  if (memory == NULL) {
+  void *memory = NULL;
+  if (posix_memalign(&memory, 64, size + 1) != 0) {
     fprintf(stderr, "out of memory\\n");
     exit(1);
   }
-  memset(memory, 0, rounded);
-  return memory;
+  return memset(memory, 0, size);
 }
 
 static void read_file(const char *path, void *data, size_t size) {
   FILE *file = fopen(path, "rb");
   if (file == NULL || fread(data, 1, size, file) != size) {
-    fprintf(stderr, "%s: can't read %zu bytes\\n", path, size);
+    fprintf(stderr, "%s: can't read %lu bytes\\n", path, (unsigned long)size);
     exit(1);
   }
   fclose(file);
@@ -110,6 +113,8 @@ int main(int argc, char **argv) {
   static const size_t output_bytes[] = {@output_bytes@};
   minitvm_tensor inputs[@inputs_or_one@];
   minitvm_tensor outputs[@outputs_or_one@];
+  void *workspace = allocate((size_t)@name@_workspace_bytes());
+  int32_t code;
   int i;
   for (i = 0; i < @guard@_INPUTS; i++) {
     inputs[i].data = allocate(input_bytes[i]);
@@ -120,13 +125,16 @@ int main(int argc, char **argv) {
     outputs[i].data = allocate(output_bytes[i]);
     outputs[i].shape = NULL;
   }
-  void *workspace = allocate((size_t)@name@_workspace_bytes());
-  int32_t code = @name@_run(inputs, outputs, workspace, 1);
+  code = @name@_load_weights(NULL);
+  if (code == 0) code = @name@_run(inputs, outputs, workspace, 1);
   if (code != 0) {
     fprintf(stderr, "error %d: %s\\n", (int)code, minitvm_error_text(code));
     return 1;
   }
 @prints@
+  for (i = 0; i < @guard@_INPUTS; i++) free(inputs[i].data);
+  for (i = 0; i < @guard@_OUTPUTS; i++) free(outputs[i].data);
+  free(workspace);
   return 0;
 }
 """

@@ -2,7 +2,8 @@
 
 `run` checks what it is given (null pointers, alignment, shapes where they are given, the number of
 threads, the CPU), takes the thread pool if more than one is asked for, and returns an error code;
-nothing is kept between runs but the threads and the answer of the CPU check.
+nothing is kept between runs but the threads, the answer of the CPU check and, where the weights lie
+in a file of their own, their address.
 """
 
 from __future__ import annotations
@@ -11,33 +12,41 @@ import math
 
 from minitvm import dtypes
 from minitvm.codegen import cpu_check
+from minitvm.codegen.text import bytes_constant, text_constant
 from minitvm.codegen.thread_pool import ENTER, LEAVE, SET_AFFINITY
 from minitvm.runtime import abi
+from minitvm.runtime.seal import EMPTY_NOTE, SECTION
 from minitvm.runtime.tensor_info import TensorInfo
 from minitvm.target import Target
 
 MAIN = "minitvm.main"
 WEIGHTS = "minitvm.weights"
+WEIGHTS_ADDRESS = "minitvm.weights_address"
+"""Where the weights of a file of their own have been mapped; null before that."""
+LOAD_WEIGHTS = "minitvm.load_weights"
 
 
 def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
                       outputs: tuple[TensorInfo, ...], workspace_bytes: int,
                       target: Target, status_offset: int | None = None,
-                      report_offset: int | None = None) -> str:
+                      report_offset: int | None = None, separate: bool = False) -> str:
     """The LLVM module that holds the functions a C program calls. `status_offset` is where in the
     workspace `main` leaves a byte that is not zero if it had to stop, `report_offset` where
-    a kernel says that an access was out of bounds."""
+    a kernel says that an access was out of bounds; `separate`: the weights lie in a file."""
     prefix = abi.c_name(name)
+    run = _run_function(prefix, inputs, outputs, workspace_bytes, status_offset, report_offset,
+                        separate)
     parts = [
         f'target triple = "{target.triple}"',
-        f"@{WEIGHTS} = external constant i8, align {abi.WORKSPACE_ALIGNMENT}",
+        *_weights(prefix, separate),
+        _note(),
         _text_function(f"{prefix}_metadata", metadata),
         _text_function("minitvm_model_name", prefix),
         _number_function("minitvm_abi_version", "i32", abi.ABI_VERSION),
         _number_function(f"{prefix}_workspace_bytes", "i64", workspace_bytes),
         _error_text_function(),
         cpu_check.cpu_check_to_llvm(target),
-        *_run_function(prefix, inputs, outputs, workspace_bytes, status_offset, report_offset),
+        *run,
         f"declare i32 @{SET_AFFINITY}(ptr, i32)",
         f"define i32 @{prefix}_set_affinity(ptr %cpus, i32 %count) #0 {{",
         f"  %code = call i32 @{SET_AFFINITY}(ptr %cpus, i32 %count)", "  ret i32 %code", "}",
@@ -46,15 +55,26 @@ def interface_to_llvm(name: str, metadata: str, inputs: tuple[TensorInfo, ...],
     return "\n".join(parts) + "\n"
 
 
-def _text_constant(name: str, text: str) -> str:
-    data = text.encode() + b"\0"
-    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}"
-                      for byte in data)
-    return f'@{name} = private constant [{len(data)} x i8] c"{escaped}"'
+def _weights(prefix: str, separate: bool) -> list[str]:
+    """What the functions know of the weights, and `load_weights`."""
+    if separate:
+        return [f"@{WEIGHTS_ADDRESS} = external hidden global ptr",
+                f"declare hidden i32 @{LOAD_WEIGHTS}(ptr)",
+                f"define i32 @{prefix}_load_weights(ptr %path) #0 {{",
+                f"  %code = call i32 @{LOAD_WEIGHTS}(ptr %path)", "  ret i32 %code", "}"]
+    return [f"@{WEIGHTS} = external constant i8, align {abi.WORKSPACE_ALIGNMENT}",
+            f"define i32 @{prefix}_load_weights(ptr %path) #0 {{\n  ret i32 0\n}}"]
+
+
+def _note() -> str:
+    """The note that `runtime.seal` fills."""
+    note = bytes_constant("minitvm.note", EMPTY_NOTE)
+    return (f'{note}, section "{SECTION}", align 4\n@llvm.used = appending global [1 x ptr] '
+            '[ptr @minitvm.note], section "llvm.metadata"')
 
 
 def _text_function(name: str, text: str) -> str:
-    return (f"{_text_constant('text.' + name, text)}\n"
+    return (f"{text_constant('text.' + name, text)}\n"
             f"define ptr @{name}() #0 {{\n  ret ptr @text.{name}\n}}")
 
 
@@ -63,11 +83,11 @@ def _number_function(name: str, kind: str, value: int) -> str:
 
 
 def _error_text_function() -> str:
-    texts = [_text_constant(f"error.{code}", text) for code, text in abi.ERROR_TEXTS.items()]
+    texts = [text_constant(f"error.{code}", text) for code, text in abi.ERROR_TEXTS.items()]
     cases = "\n".join(f"    i32 {code}, label %code{code}" for code in abi.ERROR_TEXTS)
     blocks = "\n".join(f"code{code}:\n  ret ptr @error.{code}" for code in abi.ERROR_TEXTS)
     return "\n".join([
-        *texts, _text_constant("error.unknown", abi.UNKNOWN_ERROR),
+        *texts, text_constant("error.unknown", abi.UNKNOWN_ERROR),
         "define ptr @minitvm_error_text(i32 %code) #0 {",
         f"  switch i32 %code, label %unknown [\n{cases}\n  ]",
         blocks, "unknown:\n  ret ptr @error.unknown\n}"])
@@ -89,6 +109,13 @@ class _Run:
         self.count += 1
         label = f"next{self.count}"
         self.lines += [f"  br i1 {condition}, label %fail{code}, label %{label}", f"{label}:"]
+
+    def return_if(self, condition: str, code: str) -> None:
+        """Leaves with a code that is known when it runs."""
+        self.count += 1
+        label = f"next{self.count}"
+        self.lines += [f"  br i1 {condition}, label %leave{self.count}, label %{label}",
+                       f"leave{self.count}:", f"  ret i32 {code}", f"{label}:"]
 
     def fail_if_null(self, pointer: str) -> None:
         self.fail_if(self.value(f"icmp eq ptr {pointer}, null"), abi.ErrorCode.NULL_POINTER)
@@ -125,7 +152,7 @@ class _Run:
 
 def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...],
                   workspace_bytes: int, status_offset: int | None,
-                  report_offset: int | None) -> list[str]:
+                  report_offset: int | None, separate: bool) -> list[str]:
     run = _Run()
     below = run.value("sub i32 %threads, 1")
     too_many = run.value(f"icmp uge i32 {below}, {abi.MAXIMUM_THREADS}")
@@ -135,15 +162,21 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
     for tensors, infos in (("%inputs", inputs), ("%outputs", outputs)):
         if infos:
             run.fail_if_null(tensors)
-    workspace = f"@{WEIGHTS}"  # never touched where no workspace is needed
+    weights = f"@{WEIGHTS}"
+    if separate:
+        loaded = run.value(f"call i32 @{LOAD_WEIGHTS}(ptr null)")
+        run.return_if(run.value(f"icmp ne i32 {loaded}, 0"), loaded)
+        weights = run.value(f"load atomic ptr, ptr @{WEIGHTS_ADDRESS} acquire, align 8")
+    workspace = weights  # never touched where no workspace is needed
     if workspace_bytes:
         workspace = "%workspace"
         run.fail_if_null(workspace)
         run.fail_if_misaligned(workspace, abi.WORKSPACE_ALIGNMENT)
     data = [run.load_tensor("%inputs", number, info) for number, info in enumerate(inputs)]
     data += [run.load_tensor("%outputs", number, info) for number, info in enumerate(outputs)]
-    data = [_never_null(run, value, info) for value, info in zip(data, (*inputs, *outputs))]
-    arguments = ", ".join(f"ptr {value}" for value in (*data, f"@{WEIGHTS}", workspace))
+    data = [_never_null(run, value, info, weights)
+            for value, info in zip(data, (*inputs, *outputs))]
+    arguments = ", ".join(f"ptr {value}" for value in (*data, weights, workspace))
     kinds = ", ".join(["ptr"] * (len(data) + 2))
     owned = run.value(f"call i32 @{ENTER}(i32 %threads)")
     run.lines.append(f"  call void @{MAIN}({arguments})")
@@ -163,9 +196,9 @@ def _run_function(prefix: str, inputs: tuple[TensorInfo, ...], outputs: tuple[Te
         *run.lines, "  ret i32 0", *fails, "}"]
 
 
-def _never_null(run: _Run, value: str, info: TensorInfo) -> str:
+def _never_null(run: _Run, value: str, info: TensorInfo, weights: str) -> str:
     """A tensor without elements may be null in C; kernels are promised that it is not."""
     if math.prod(info.shape):
         return value
     null = run.value(f"icmp eq ptr {value}, null")
-    return run.value(f"select i1 {null}, ptr @{WEIGHTS}, ptr {value}")
+    return run.value(f"select i1 {null}, ptr {weights}, ptr {value}")

@@ -1,10 +1,11 @@
-"""A `Program` -> a shared library, with a C header and a sample beside it.
+"""A `Program` -> a shared library, with a C header and a sample beside it, and, where it is asked
+for, its weights in a file of their own.
 
 The linker is looked for before anything is compiled (`find_linker`). Everything is written in a
 temporary folder and moved into place at the end, so that a failure leaves nothing behind and a
 reader never sees half a file. What the linker made is read back and checked: the machine, the
-exported functions, and that nothing but libc, libm and libpthread (part of
-libc where that is new) is needed. The same program gives the same
+exported functions, and that nothing but libc, libm, libpthread and libdl (parts of libc where
+that is new) is needed. The same program gives the same
 bytes: there are no build ids, no times, no paths; debug lines stay behind in the cached objects.
 """
 
@@ -21,9 +22,12 @@ from pathlib import Path
 
 from minitvm.codegen.c_header import header_text, sample_text
 from minitvm.codegen.program import Program, pool, program_objects
-from minitvm.codegen.weights import write_weights_object
-from minitvm.errors import LinkError
+from minitvm.codegen.weights import MAXIMUM_BYTES, write_weights_object
+from minitvm.codegen.weights_file import loader_object, write_weights_file
+from minitvm.errors import LinkError, OptionError
 from minitvm.runtime import abi, elf
+from minitvm.runtime.abi import EMBEDDED, SEPARATE
+from minitvm.runtime.seal import seal
 from minitvm.target import Target
 
 OVERRIDE = "MINITVM_LINKER"
@@ -32,7 +36,7 @@ OVERRIDE = "MINITVM_LINKER"
 _FLAGS = ("--as-needed", "--gc-sections", "--build-id=none", "--strip-all", "--hash-style=gnu",
           "--no-undefined", "-Bsymbolic")
 _Z_FLAGS = ("noexecstack", "relro", "now", "nodelete")  # the pool's threads outlive dlclose
-_SYSTEM_LIBRARIES = ("libc.", "libm.", "libpthread.", "ld-linux-")
+_SYSTEM_LIBRARIES = ("libc.", "libm.", "libpthread.", "libdl.", "ld-linux-")
 _LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
@@ -52,12 +56,13 @@ class Linker:
             options = [f"-Wl,{flag}" for flag in flags]
             options += [f"-Wl,-z,{flag}" for flag in _Z_FLAGS]
             return [*self.command, "-shared", "-nostdlib", *options, *files, "-lpthread", "-lm",
-                    "-lc"]
+                    "-ldl", "-lc"]
         options = [*flags, *(word for flag in _Z_FLAGS for word in ("-z", flag))]
         folders = [f"/lib/{target.isa}-linux-gnu", f"/usr/{target.isa}-linux-gnu/lib",
                    *_LIBRARY_FOLDERS]
         options += [f"-L{folder}" for folder in folders]
-        return [*self.command, "-shared", *options, *files, "-l:libm.so.6", "-l:libc.so.6"]
+        return [*self.command, "-shared", *options, *files, "-l:libm.so.6", "-l:libdl.so.2",
+                "-l:libc.so.6"]
 
 
 def find_linker(target: Target) -> Linker:
@@ -100,33 +105,42 @@ def _works(linker: Linker) -> bool:
     return subprocess.run(probe, capture_output=True).returncode == 0
 
 
-def export(program: Program, path: str | os.PathLike[str], linker: Linker | None = None) -> Path:
-    """Writes the shared library `path`, `<name>.h` and `<name>_sample.c`; gives the path.
+def export(program: Program, path: str | os.PathLike[str], linker: Linker | None = None,
+           weights: str = EMBEDDED) -> Path:
+    """Writes the shared library `path`, `<name>.h` and `<name>_sample.c`; gives the path. With
+    `weights` "separate" it writes `<name>.weights`, too, which the library then needs.
 
     Raises `LinkError`. Files that exist are replaced at once, or not at all.
     """
+    check_weights(weights)
     linker = linker or find_linker(program.target)
     output = Path(path)
     check_output(output)
-    name = abi.c_name(program.name)
-    if output.name in (f"{name}.h", f"{name}_sample.c"):
+    beside = abi.files_beside(program.name, weights)
+    if output.name in beside:
         raise LinkError(f"the model can't be written to {str(output)!r}: that is the name of its C "
-                        "header or sample; end it in .so")
+                        "header, its sample or its weights; end it in .so")
     try:
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".minitvm-") as folder:
-            library = _link(program, Path(folder), linker)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".minitvm-") as name:
+            folder = Path(name)
+            library = _link(program, folder, linker, weights)
             _verify(program, library)
-            elf.seal(library)
-            texts = {f"{name}.h": header_text(program),
-                     f"{name}_sample.c": sample_text(program, output.name, f"{name}.h")}
-            for file, text in texts.items():
-                (library.parent / file).write_text(text)
+            seal(library)
+            header, sample = beside[:2]
+            (folder / header).write_text(header_text(program))
+            (folder / sample).write_text(sample_text(program, output.name, header))
+            for file in reversed(beside):  # the weights are there before a library needs them
+                os.replace(folder / file, output.parent / file)
             os.replace(library, output)
-            for file in texts:
-                os.replace(library.parent / file, output.parent / file)
     except OSError as error:
         raise LinkError(f"the model can't be written to {str(output)!r}: {error}") from error
     return output
+
+
+def check_weights(weights: str) -> None:
+    """Raises `OptionError` unless it says where the weights go."""
+    if weights not in (EMBEDDED, SEPARATE):
+        raise OptionError(f"weights is {weights!r}; it must be {EMBEDDED!r} or {SEPARATE!r}")
 
 
 def check_output(output: Path) -> None:
@@ -143,13 +157,14 @@ def check_output(output: Path) -> None:
                         f"{error.strerror}") from error
 
 
-def _link(program: Program, folder: Path, linker: Linker) -> Path:
+def _link(program: Program, folder: Path, linker: Linker, weights: str) -> Path:
     objects = []
-    for number, data in enumerate([*program_objects(program), pool(program.target)]):
+    for number, data in enumerate([*_objects(program, folder, weights), pool(program.target)]):
         objects.append(folder / f"{number:04}.o")
         objects[-1].write_bytes(data)
-    objects.append(folder / "weights.o")
-    write_weights_object(program.weights, program.target, objects[-1])
+    if weights == EMBEDDED:
+        objects.append(folder / "weights.o")
+        write_weights_object(program.weights, program.target, objects[-1])
     exports = folder / "exports.map"
     exports.write_text("{ global: " + " ".join(f"{name};" for name in
                                                abi.function_names(program.name))
@@ -164,6 +179,19 @@ def _link(program: Program, folder: Path, linker: Linker) -> Path:
                         f"The command was: {shown}\nIt said: {result.stderr.strip()[-2000:]}")
     library.chmod(0o755)
     return library
+
+
+def _objects(program: Program, folder: Path, weights: str) -> list[bytes]:
+    """All object files but those of the pool and of weights; writes a file of weights."""
+    if weights == SEPARATE:
+        name = abi.weights_file(program.name)
+        head = write_weights_file(program, folder / name)
+        return [*program_objects(program, name), loader_object(head, name, program.target)]
+    if program.weights.nbytes > MAXIMUM_BYTES:
+        raise LinkError(f"the weights of {program.name!r} take {program.weights.nbytes} bytes, and "
+                        f"a library holds at most {MAXIMUM_BYTES}; keep them in a file of their "
+                        f"own, by --weights {SEPARATE}")
+    return program_objects(program)
 
 
 def _verify(program: Program, library: Path) -> None:
@@ -182,5 +210,5 @@ def _verify(program: Program, library: Path) -> None:
         raise LinkError(f"the linker exported {surplus} too, and did not export {missing}")
     others = [name for name in facts.needed if not name.startswith(_SYSTEM_LIBRARIES)]
     if others:
-        raise LinkError(f"the library needs {', '.join(others)}; only libc, libm and libpthread "
-                        "are allowed")
+        raise LinkError(f"the library needs {', '.join(others)}; only libc, libm, libpthread "
+                        "and libdl are allowed")

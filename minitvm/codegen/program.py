@@ -34,10 +34,6 @@ from minitvm.tir.walk import walk_statements
 __all__ = ["Kernel", "Program", "TensorInfo", "compile_kernel", "kernel_assembly", "make_program",
            "metadata_text", "pool", "program_objects", "provenance"]
 
-MAXIMUM_WEIGHTS_BYTES = 2**31 - 2**24
-"""The small code model reaches 2 GiB; some room is left for code."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A compiled kernel. `func` has its large scratch memory as parameters; `text` is its tir.
@@ -72,6 +68,7 @@ class Program:
     status_offset: int | None = None
     report: Report | None = None
     """Where a kernel says that an access was out of bounds, if kernels check."""
+    weights_sha256: str = ""
 
 
 def compile_kernel(func: ir.PrimFunc, target: Target,
@@ -109,14 +106,12 @@ def make_program(name: str, main: ir.PrimFunc, kernels: Iterable[Kernel], weight
     workspace = main.params[-1]
     size = buffer_bytes(workspace) if isinstance(workspace, ir.Buffer) else 0
     flat = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
-    if flat.nbytes > MAXIMUM_WEIGHTS_BYTES:
-        raise CodegenError(f"the weights of {name!r} take {flat.nbytes} bytes; one library holds "
-                           f"at most {MAXIMUM_WEIGHTS_BYTES}")
     facts = dict(metadata or {})
     if report is not None:
         facts["bound_checks"] = report.metadata
     return Program(name, main, kernels, flat, size, inputs, outputs, target, facts,
-                   tuple(functions), status_offset, report)
+                   tuple(functions), status_offset, report,
+                   hashlib.sha256(flat.data).hexdigest())
 
 
 def _is_straight(program: Program) -> bool:
@@ -152,8 +147,9 @@ def _check_invoke(caller: ir.PrimFunc, statement: ir.Invoke, counts: Mapping[str
                            f"{len(statement.arguments)} arguments; it takes {wanted}")
 
 
-def metadata_text(program: Program) -> str:
-    """The JSON that `<name>_metadata` returns; equal programs give equal text."""
+def metadata_text(program: Program, weights_file: str | None = None) -> str:
+    """The JSON that `<name>_metadata` returns; equal programs give equal text. `weights_file` is
+    the name of the file that holds the weights, if the library does not."""
     facts = {
         **program.metadata,
         "abi_version": abi.ABI_VERSION,
@@ -163,6 +159,8 @@ def metadata_text(program: Program) -> str:
         "target": str(program.target),
         "workspace_bytes": program.workspace_bytes,
         "weights_bytes": program.weights.nbytes,
+        "weights_sha256": program.weights_sha256,
+        "weights_file": weights_file,
         "maximum_threads": abi.MAXIMUM_THREADS,
         "parallel_kernels": sum(parallel_loops(k.func) > 0 for k in program.kernels),
         "provenance": provenance(program),
@@ -179,18 +177,17 @@ def provenance(program: Program) -> str:
     digest = hashlib.sha256()
     texts = [kernel.text for kernel in program.kernels]
     texts += [print_func(function) for function in program.functions]
-    for text in (str(program.target), print_func(program.main), *texts):
+    for text in (str(program.target), print_func(program.main), *texts, program.weights_sha256):
         digest.update(text.encode() + b"\0")
-    digest.update(program.weights.data)
     return "sha256:" + digest.hexdigest()
 
 
 def pool(target: Target) -> bytes:
     """The object file of the thread pool."""
-    return pool_object(_baseline(target))
+    return pool_object(baseline(target))
 
 
-def _baseline(target: Target) -> Target:
+def baseline(target: Target) -> Target:
     """What every processor of the target's kind runs: the functions that ask whether this one has
     more must not use more themselves."""
     if target.isa not in ("x86_64", "aarch64"):
@@ -198,17 +195,18 @@ def _baseline(target: Target) -> Target:
     return Target(f"llvm -mtriple={target.triple} -mcpu=generic")
 
 
-def program_objects(program: Program) -> list[bytes]:
+def program_objects(program: Program, weights_file: str | None = None) -> list[bytes]:
     """The object files of everything but the weights and the thread pool (`pool`): kernels, main,
-    the C interface."""
+    the C interface. `weights_file`: the weights lie in a file of this name, not in the library."""
     _check_invokes(program)
     target = program.target
     text = program_to_llvm(program.main, program.functions, target, interface.MAIN)
     main = emit_object(text, target, optimize=_is_straight(program))
-    text = interface.interface_to_llvm(program.name, metadata_text(program), program.inputs,
-                                       program.outputs, program.workspace_bytes, target,
-                                       program.status_offset,
-                                       program.report.offset if program.report else None)
+    text = interface.interface_to_llvm(program.name, metadata_text(program, weights_file),
+                                       program.inputs, program.outputs, program.workspace_bytes,
+                                       target, program.status_offset,
+                                       program.report.offset if program.report else None,
+                                       separate=weights_file is not None)
     # Not optimised: the function behind the CPU check is machine code that LLVM can't see into.
-    functions = emit_object(text, _baseline(target), optimize=False)
+    functions = emit_object(text, baseline(target), optimize=False)
     return [*(kernel.object for kernel in program.kernels), main, functions]

@@ -195,3 +195,15 @@ def splat(f: FunctionText, dtype: str, value: str) -> str:
     count = dtypes.lanes(dtype)
     first = f.pure(f"insertelement {kind} poison, {scalar} {value}, i64 0")
     return f.pure(f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer")
+
+
+def text_constant(name: str, text: str) -> str:
+    """A constant that holds a text and the zero byte behind it."""
+    return bytes_constant(name, text.encode() + b"\0")
+
+
+def bytes_constant(name: str, data: bytes) -> str:
+    """A constant that holds bytes."""
+    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}"
+                      for byte in data)
+    return f'@{name} = private constant [{len(data)} x i8] c"{escaped}"'

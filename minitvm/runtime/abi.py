@@ -11,6 +11,7 @@ The compiler writes functions that keep to it, the loader calls them, the C head
     int32_t NAME_run(const minitvm_tensor *inputs, minitvm_tensor *outputs,
                      void *workspace, int32_t threads);
     int32_t NAME_set_affinity(const int32_t *cpus, int32_t count);
+    int32_t NAME_load_weights(const char *path);
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import ctypes
 import re
 from enum import IntEnum
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAXIMUM_THREADS = 256
 
 
 class ErrorCode(IntEnum):
-    """What `run`, `check_cpu` and `set_affinity` return."""
+    """What `run`, `check_cpu`, `set_affinity` and `load_weights` return."""
 
     OK = 0
     NULL_POINTER = 1
@@ -35,6 +36,11 @@ class ErrorCode(IntEnum):
     RECURSION_TOO_DEEP = 6
     OUT_OF_BOUNDS = 7
     BAD_CPU = 8
+    WEIGHTS_UNREADABLE = 9
+    WEIGHTS_FORMAT = 10
+    WEIGHTS_OF_ANOTHER_MODEL = 11
+    WEIGHTS_TRUNCATED = 12
+    WEIGHTS_DAMAGED = 13
 
 
 ERROR_TEXTS = {
@@ -50,6 +56,14 @@ ERROR_TEXTS = {
     ErrorCode.BAD_CPU: f"the list names a CPU that threads may not run on, or more than "
     f"{MAXIMUM_THREADS}",
     ErrorCode.MISALIGNED: "a tensor is not aligned to its elements, or the workspace to 64 bytes",
+    ErrorCode.WEIGHTS_UNREADABLE: "the file with the model's weights is missing or can't be read; "
+    "it belongs beside the library, or is named to load_weights",
+    ErrorCode.WEIGHTS_FORMAT: "what should hold the weights is not a weights file, or one of "
+    "another version",
+    ErrorCode.WEIGHTS_OF_ANOTHER_MODEL: "the weights file belongs to another model; copy the one "
+    "that was written with this library",
+    ErrorCode.WEIGHTS_TRUNCATED: "the weights file ends too early; copy it again",
+    ErrorCode.WEIGHTS_DAMAGED: "the weights file is damaged: its checksum is wrong; copy it again",
 }
 UNKNOWN_ERROR = "unknown error code"
 
@@ -73,5 +87,21 @@ def c_name(name: str) -> str:
 def function_names(name: str) -> tuple[str, ...]:
     """Every function that the library of a model exports."""
     own = (f"{c_name(name)}_{what}"
-           for what in ("metadata", "workspace_bytes", "run", "set_affinity"))
+           for what in ("metadata", "workspace_bytes", "run", "set_affinity", "load_weights"))
     return (*GENERAL_FUNCTIONS, *own)
+
+
+EMBEDDED, SEPARATE = "embedded", "separate"
+"""Where the weights of a model are: in the library, or in a file beside it."""
+
+
+def weights_file(name: str) -> str:
+    """What a model's file of weights is called; the library looks for it in its own folder."""
+    return f"{c_name(name)}.weights"
+
+
+def files_beside(name: str, weights: str) -> list[str]:
+    """The names of the files that a library of this model comes with: header and sample, and the
+    weights if they are separate."""
+    own = [f"{c_name(name)}.h", f"{c_name(name)}_sample.c"]
+    return [*own, weights_file(name)] if weights == SEPARATE else own

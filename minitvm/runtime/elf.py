@@ -7,18 +7,19 @@ Knows 64-bit little-endian ELF, which is what all targets use.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 """`e_machine` by architecture."""
-SEAL = b"minitvm1"
-"""Starts the last 40 bytes of an exported library: then comes the SHA-256 of all before them."""
+LOAD = 1
+"""The kind of a segment that is loaded."""
 
-_SHARED, _DYNAMIC, _DYNSYM, _NOBITS, _LOAD, _NEEDED = 3, 6, 11, 8, 1, 1
+_SHARED, _DYNAMIC, _DYNSYM, _NOBITS, _NEEDED = 3, 6, 11, 8, 1
 
 
 class ElfError(ValueError):
@@ -37,6 +38,19 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment: what of the file goes where in memory."""
+
+    kind: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
 class SharedLibrary:
     """What a library says of itself."""
 
@@ -52,23 +66,37 @@ def architecture(machine: int) -> str:
                 f"machine {machine}")
 
 
-def read_library(path: Path) -> SharedLibrary:
-    """Reads a shared library; raises `ElfError`, or `OSError` if it can't be opened."""
+@contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """The bytes of an ELF file. A table that points outside of them is an `ElfError`, too; raises
+    `OSError` if the file can't be opened."""
     with path.open("rb") as file:
         if file.seek(0, 2) < 64:
             raise ElfError("is too short to be a shared library")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                return _read(data)
+                yield data
             except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
                 raise ElfError("is damaged: its tables point outside the file") from error
 
 
-def _read(data: mmap.mmap) -> SharedLibrary:
+def check_shared(data: mmap.mmap) -> int:
+    """The machine of a shared library; raises `ElfError` for anything else."""
     kind, machine = header(data)
     if kind != _SHARED:
         raise ElfError("is an ELF file, but not a shared library")
-    _check_segments(data)
+    return machine
+
+
+def read_library(path: Path) -> SharedLibrary:
+    """Reads a shared library; raises `ElfError`, or `OSError` if it can't be opened."""
+    with mapped(path) as data:
+        return _read(data)
+
+
+def _read(data: mmap.mmap) -> SharedLibrary:
+    machine = check_shared(data)
+    read_segments(data)
     sections = read_sections(data)
     exported: set[str] = set()
     undefined: set[str] = set()
@@ -99,14 +127,28 @@ def header(data: bytes | bytearray | mmap.mmap) -> tuple[int, int]:
     return int(kind), int(machine)
 
 
-def _check_segments(data: mmap.mmap) -> None:
-    """Refuses a file that ends before what it says is to be loaded."""
+def program_headers(data: mmap.mmap) -> tuple[int, int, int]:
+    """Where the table of segments starts, the size of a row, and how many there are."""
     start, = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
-    for place in range(start, start + count * size, max(size, 1)):
-        kind, _, offset, _, _, file_size = struct.unpack_from("<IIQQQQ", data, place)
-        if kind == _LOAD and offset + file_size > len(data):
+    return start, size, count
+
+
+def read_segments(data: mmap.mmap) -> list[Segment]:
+    """The segments of a library; refuses a file that ends before what it says is to be loaded."""
+    start, size, count = program_headers(data)
+    segments = []
+    for number in range(count):
+        kind, flags, offset, address, _, file_size, memory_size, alignment = struct.unpack_from(
+            "<IIQQQQQQ", data, start + number * size)
+        if kind == LOAD and offset + file_size > len(data):
             raise ElfError("is truncated")
+        segments.append(Segment(kind, flags, offset, address, file_size, memory_size, alignment))
+    sections, = struct.unpack_from("<Q", data, 40)
+    row_bytes, rows = struct.unpack_from("<HH", data, 58)
+    if sections + row_bytes * rows > len(data):  # nothing that is loaded, but it comes last
+        raise ElfError("is truncated")
+    return segments
 
 
 def read_sections(data: bytes | bytearray | mmap.mmap) -> list[Section]:
@@ -129,34 +171,3 @@ def _string(data: bytes | bytearray | mmap.mmap, section: Section, offset: int) 
     if offset >= section.size or end < 0:
         raise ElfError("is damaged: a name lies outside its table")
     return bytes(data[start:end]).decode()
-
-
-def seal(path: Path) -> None:
-    """Appends the digest of a file to it."""
-    digest = _digest(path, path.stat().st_size)
-    with path.open("ab") as file:
-        file.write(SEAL + digest)
-
-
-def is_sealed(path: Path) -> bool:
-    """Whether a file is, byte for byte, what was sealed."""
-    size = path.stat().st_size - len(SEAL) - 32
-    if size < 0:
-        return False
-    with path.open("rb") as file:
-        file.seek(size)
-        end = file.read()
-    return end[:len(SEAL)] == SEAL and end[len(SEAL):] == _digest(path, size)
-
-
-def _digest(path: Path, size: int) -> bytes:
-    """The SHA-256 of the first `size` bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size > 0:
-            block = file.read(min(size, 1 << 20))
-            if not block:
-                break
-            digest.update(block)
-            size -= len(block)
-    return digest.digest()

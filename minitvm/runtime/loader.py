@@ -1,8 +1,8 @@
 """A `.so` file -> a `Module`.
 
 The file is read before it is loaded: loading runs code, and a damaged library or one of another
-kind can end the process. So it must be a shared library of this machine's architecture, export the
-interface of a minitvm model, and be byte for byte what was exported.
+kind can end the process. So it must be a shared library of this machine's architecture that minitvm
+made, and what is loaded of it must be byte for byte what was exported.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from minitvm.errors import LoadError
-from minitvm.runtime.abi import GENERAL_FUNCTIONS
-from minitvm.runtime.elf import MACHINES, ElfError, architecture, is_sealed, read_library
+from minitvm.runtime.elf import MACHINES, ElfError, architecture
 from minitvm.runtime.module import Library, Module
+from minitvm.runtime.seal import read_seal
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -26,9 +26,12 @@ _LOADED: dict[str, list[tuple[int, int, int]]] = {}
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None,
-         cpus: Sequence[int] | None = None) -> Module:
+         cpus: Sequence[int] | None = None,
+         weights: str | os.PathLike[str] | None = None) -> Module:
     """Loads a compiled model, to run on `threads` threads (by default one), the workers pinned to
-    `cpus`, as `Module.set_affinity` says. Raises `LoadError`, or `InputError` for these two."""
+    `cpus`, as `Module.set_affinity` says. `weights` is the file that holds the weights, where the
+    library does not; by default the one beside it. Raises `LoadError`, or `InputError` for
+    `threads` and `cpus`."""
     file = Path(path)
     try:
         _check(file)
@@ -36,23 +39,34 @@ def load(path: str | os.PathLike[str], threads: int | None = None,
     except (OSError, ValueError) as error:  # a ValueError where the path holds a zero byte
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LoadError(f"the model {str(path)!r} can't be loaded: {reason}") from error
-    return Module(Library(lambda name: _address(library, name), library), threads, cpus)
+    module = Module(Library(lambda name: _address(library, name), library), threads, cpus)
+    _load_weights(module, file, weights)
+    return module
+
+
+def _load_weights(module: Module, library: Path, weights: str | os.PathLike[str] | None) -> None:
+    """Maps and checks the file of weights now, so that what is wrong with it is said now."""
+    name = module.metadata["weights_file"]
+    if name is not None:
+        module.load_weights(library.parent / name if weights is None else weights)
+    elif weights is not None:
+        raise LoadError(f"the model {str(library)!r} holds its weights itself; it takes no file of "
+                        f"weights such as {str(weights)!r}")
 
 
 def _check(file: Path) -> None:
     try:
-        library = read_library(file)
+        library = read_seal(file)
     except ElfError as error:
         raise LoadError(f"{str(file)!r} {error}") from error
     machine = platform.machine().lower()
     machine = _ARCHITECTURES.get(machine, machine)
-    missing = [name for name in GENERAL_FUNCTIONS if name not in library.exported]
-    if missing:
-        raise LoadError(f"{str(file)!r} is not a minitvm model: it does not export {missing[0]}")
+    if not library.has_note:
+        raise LoadError(f"{str(file)!r} is not a minitvm model: it has no note of minitvm's")
     if library.machine != MACHINES.get(machine):
         raise LoadError(f"{str(file)!r} was compiled for {architecture(library.machine)}, and "
                         f"this machine is {machine}; compile the model for this target")
-    if not is_sealed(file):
+    if not library.intact:
         raise LoadError(f"{str(file)!r} was truncated or changed after it was exported; "
                         "export the model again")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import operator
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "run": (ctypes.c_int32, ctypes.POINTER(Tensor), ctypes.POINTER(Tensor),
             ctypes.c_void_p, ctypes.c_int32),
     "set_affinity": (ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32),
+    "load_weights": (ctypes.c_int32, ctypes.c_char_p),
 }
 
 
@@ -114,6 +116,14 @@ class Module:
         code = self._set_affinity(given, len(numbers))
         if code:
             raise InputError(f"cpus is {cpus!r}: {self._text(code)}")
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Maps the file of weights, and checks it, unless that was done before in this process; for
+        a model that holds its weights itself it does nothing. Raises `LoadError`."""
+        load = self._library.function(f"{self.name}_load_weights", "load_weights")
+        code = load(os.fsencode(path))
+        if code:
+            raise LoadError(f"the weights {os.fspath(path)!r} can't be used: {self._text(code)}")
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
