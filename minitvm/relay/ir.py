@@ -139,9 +139,9 @@ class Constant:
     def digest(self) -> str:
         """`sha256:...` over dtype, shape and bytes, computed once."""
         if not self._digest:
-            head = f"{self.data.dtype.str} {self.data.shape} ".encode()
-            body = np.ascontiguousarray(self.data).tobytes()
-            self._digest = "sha256:" + hashlib.sha256(head + body).hexdigest()
+            digest = hashlib.sha256(f"{self.data.dtype.str} {self.data.shape} ".encode())
+            digest.update(np.ascontiguousarray(self.data).reshape(-1).view(np.uint8).data)
+            self._digest = "sha256:" + digest.hexdigest()
         return self._digest
 
 
