@@ -47,14 +47,14 @@ _HEADER = """\
    outputs:
 @outputs@ */
 @common@
-#ifndef @guard@
-#define @guard@
+#ifndef MINITVM_HEADER_OF_@name@
+#define MINITVM_HEADER_OF_@name@
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define @guard@_INPUTS @input_count@
-#define @guard@_OUTPUTS @output_count@
+#define MINITVM_@name@_INPUTS @input_count@
+#define MINITVM_@name@_OUTPUTS @output_count@
 
 /* Inputs, outputs, shapes, dtypes, target and provenance, as JSON. */
 const char *@name@_metadata(void);
@@ -76,7 +76,7 @@ int32_t @name@_load_weights(const char *path);
 #ifdef __cplusplus
 }
 #endif
-#endif /* @guard@ */
+#endif /* MINITVM_HEADER_OF_@name@ */
 """
 
 _SAMPLE = """\
@@ -116,12 +116,12 @@ int main(int argc, char **argv) {
   void *workspace = allocate((size_t)@name@_workspace_bytes());
   int32_t code;
   int i;
-  for (i = 0; i < @guard@_INPUTS; i++) {
+  for (i = 0; i < MINITVM_@name@_INPUTS; i++) {
     inputs[i].data = allocate(input_bytes[i]);
     inputs[i].shape = NULL;
     if (i + 1 < argc) read_file(argv[i + 1], inputs[i].data, input_bytes[i]);
   }
-  for (i = 0; i < @guard@_OUTPUTS; i++) {
+  for (i = 0; i < MINITVM_@name@_OUTPUTS; i++) {
     outputs[i].data = allocate(output_bytes[i]);
     outputs[i].shape = NULL;
   }
@@ -132,8 +132,8 @@ int main(int argc, char **argv) {
     return 1;
   }
 @prints@
-  for (i = 0; i < @guard@_INPUTS; i++) free(inputs[i].data);
-  for (i = 0; i < @guard@_OUTPUTS; i++) free(outputs[i].data);
+  for (i = 0; i < MINITVM_@name@_INPUTS; i++) free(inputs[i].data);
+  for (i = 0; i < MINITVM_@name@_OUTPUTS; i++) free(outputs[i].data);
   free(workspace);
   return 0;
 }
@@ -161,7 +161,6 @@ def _fill(template: str, program: Program) -> str:
     name = abi.c_name(program.name)
     words = {
         "name": name,
-        "guard": "MINITVM_" + name.upper(),
         "target": str(program.target),
         "inputs": "\n".join(map(_describe, program.inputs)) or "     none",
         "outputs": "\n".join(map(_describe, program.outputs)) or "     none",

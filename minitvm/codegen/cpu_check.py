@@ -11,6 +11,7 @@ machine.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from minitvm.runtime import abi
 from minitvm.target import Target
@@ -56,6 +57,12 @@ _CPUID = bytes.fromhex(
     "418900 41895804 41894808 4189500c"  # mov [r8], eax; [r8+4], ebx; [r8+8], ecx; [r8+12], edx
     "5b c3")  # pop rbx; ret
 _XGETBV = bytes.fromhex("31c9 0f01d0 c3")  # xor ecx, ecx; xgetbv; ret
+
+
+def required_features(target: Target) -> list[str]:
+    """What `minitvm_check_cpu` looks for, by LLVM's names."""
+    tables: dict[str, dict[str, Any]] = {"x86_64": X86_FEATURES, "aarch64": AARCH64_FEATURES}
+    return sorted(target.supported(tuple(tables.get(target.isa, {}))))
 
 
 def cpu_check_to_llvm(target: Target) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from minitvm.codegen import interface
 from minitvm.codegen.bound_checks import Report, add_report
+from minitvm.codegen.cpu_check import required_features
 from minitvm.codegen.frames import stack_frames
 from minitvm.codegen.llvm import function_to_llvm, program_to_llvm
 from minitvm.codegen.machine import emit_assembly, emit_object
@@ -157,6 +158,7 @@ def metadata_text(program: Program, weights_file: str | None = None) -> str:
         "inputs": [_row(info) for info in program.inputs],
         "outputs": [_row(info) for info in program.outputs],
         "target": str(program.target),
+        "required_features": required_features(program.target),
         "workspace_bytes": program.workspace_bytes,
         "weights_bytes": program.weights.nbytes,
         "weights_sha256": program.weights_sha256,
