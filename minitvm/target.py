@@ -115,6 +115,12 @@ class Target:
         known = tuple(name for name in features if _feature_exists(name, self.triple))
         return _implied_features(self.triple, self.cpu, self.features, known)
 
+    def has_one(self, sets: tuple[str, ...]) -> bool:
+        """Whether it has all features of one of the sets, each of them separated by commas."""
+        names = dict.fromkeys(name for each in sets for name in each.split(","))
+        known = self.supported(tuple(names))
+        return any(known.issuperset(each.split(",")) for each in sets)
+
     @property
     def vector_bits(self) -> int:
         """The width of the widest vector register that code for this target uses."""

@@ -50,12 +50,13 @@ Argument = te.Tensor | ir.Var
 
 def lower(
     inputs: te.Schedule | ir.PrimFunc, args: Sequence[Argument] | None = None, name: str = "main",
-    simple_mode: bool = False,
+    simple_mode: bool = False, target: Target | str | None = None,
 ) -> ir.PrimFunc:
     """The loop nest of a schedule, with a parameter for each of `args`.
 
     `simple_mode` changes nothing: the nest is the short form. `minitvm.tir.lower` goes on to
-    vectors and flat memory. Raises `LoweringError`.
+    vectors and flat memory. `target` chooses between the bodies of tensor intrinsics.
+    Raises `LoweringError`.
     """
     if isinstance(inputs, ir.PrimFunc):
         _check_names(inputs)
@@ -66,7 +67,8 @@ def lower(
     if args is None:
         raise LoweringError("a schedule is lowered with its inputs and outputs: give them as args, "
                             "such as [A, B, C]")
-    return te.lower(inputs, args, name=name)
+    machine = Target(target) if isinstance(target, str) else target
+    return te.lower(inputs, args, name=name, target=machine)
 
 
 def _check_names(func: ir.PrimFunc) -> None:
@@ -92,7 +94,7 @@ def build(
     if target_host is not None and Target(str(target_host)) != machine:
         raise OptionError(f"the target '{machine}' is a CPU and its own host; target_host must be "
                           "left out, or be the same")
-    return BuiltFunction(lower(inputs, args, name), machine)
+    return BuiltFunction(lower(inputs, args, name, target=machine), machine)
 
 
 class BuiltFunction(FunctionModule):

@@ -83,3 +83,11 @@ def test_a_shared_trunk_is_computed_once(tmp_path):
                        for line in printed.splitlines()[:2])
     assert together[0] == sum(apart) - (apart[0] - 1)  # each model has one kernel of its own
     assert printed.count("fused_nn_conv2d_nn_relu_2(") == 1
+
+
+def test_a_product_of_bytes_takes_the_instruction_of_the_machine(tmp_path):
+    printed = output_of("07", tmp_path)
+    for machine, found in (("AVX512-VNNI", "vpdpbusd\t%zmm"), ("AVX-VNNI", "{vex}\tvpdpbusd"),
+                           ("AVX2, a loop", "no such instruction"), ("ARM with i8mm", "usdot\t")):
+        assert re.search(rf"^{machine} +{re.escape(found)}", printed, re.MULTILINE)
+    assert printed.count(", exact") == 2 and "its read of A is not like that of a" in printed

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from minitvm import dtypes
 from minitvm.codegen import arithmetic
 from minitvm.codegen.arithmetic import is_literal
+from minitvm.codegen.instructions import instruction
 from minitvm.codegen.math import intrinsic
 from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat
 from minitvm.errors import CodegenError
-from minitvm.tir import ir, walk
+from minitvm.tir import instructions, ir, walk
 
 _INDEX_OPS = {"add": "add nsw", "sub": "sub nsw", "mul": "mul nsw"}
 _PLAIN_OPS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
@@ -61,8 +62,12 @@ def value(scope: Scope, expr: ir.Expr) -> str:
                            value(scope, yes), value(scope, no))
         case ir.Call("if_then_else", (condition, yes, no), _):
             return _lazy(scope, expr.dtype, condition, yes, no)
+        case ir.Call("replicate", (vector, _), dtype):
+            return _replicate(f, vector.dtype, value(scope, vector), dtypes.lanes(dtype))
         case ir.Call(name, arguments, dtype):
             given = [value(scope, argument) for argument in arguments]
+            if name in instructions.TABLE:
+                return instruction(f, instructions.TABLE[name], dtype, given)
             return intrinsic(f, name, dtype, given, arguments[0].dtype)
         case ir.And(a, b) | ir.Or(a, b):
             return _connective(scope, expr, a, b)
@@ -125,6 +130,13 @@ def _ramp(scope: Scope, dtype: str, base: ir.Expr, stride: ir.Expr, lanes: int) 
         step = splat(scope.f, dtype, value(scope, stride))
         steps = scope.f.pure(f"mul {kind} {step}, {steps}")
     return scope.f.pure(f"add {kind} {start}, {steps}")
+
+
+def _replicate(f: FunctionText, dtype: str, vector: str, lanes: int) -> str:
+    """The lanes of a vector over and over."""
+    kind, own = llvm_type(dtype), dtypes.lanes(dtype)
+    order = ", ".join(f"i32 {lane % own}" for lane in range(lanes))
+    return f.pure(f"shufflevector {kind} {vector}, {kind} poison, <{lanes} x i32> <{order}>")
 
 
 def _compare(scope: Scope, op: str, a: ir.Expr, b: ir.Expr) -> str:

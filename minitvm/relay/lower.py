@@ -181,4 +181,4 @@ def lower_function(name: str, function: Function, target: Target,
     """A canonical primitive function as nested tir: parameters are its inputs, then its outputs."""
     graph = to_te(function)
     schedule = schedule_function(graph, target, steps)
-    return te.lower(schedule, [*graph.inputs, *graph.outputs], name=name)
+    return te.lower(schedule, [*graph.inputs, *graph.outputs], name=name, target=target)

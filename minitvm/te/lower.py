@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minitvm.errors import LoweringError
+from minitvm.target import Target
 from minitvm.te.bounds import infer_bounds
 from minitvm.te.memory import Memory
 from minitvm.te.nest_writer import Layer, NestWriter, wrap
@@ -31,16 +32,18 @@ from minitvm.tir.ir import Allocate, Buffer, PrimFunc, Stmt, Var
 
 
 def lower(
-    s: Schedule, args: Sequence[Tensor | Var], name: str = "main", simple: bool = False
+    s: Schedule, args: Sequence[Tensor | Var], name: str = "main", simple: bool = False,
+    target: Target | None = None,
 ) -> PrimFunc:
     """The nested function whose parameters are `args`: the inputs and outputs of `s`.
 
     Sizes and other scalars (`te.var`) are parameters too: those that `args` lacks come first.
     `simple` is there for those who know it: the nested function already is the short form.
+    `target` chooses between the bodies of tensor intrinsics; nothing else depends on it.
     Raises `LoweringError` if `args` lacks an input or an output, or holds what has no memory.
     """
     _refuse_threads(s.graph)
-    lowering = _Lowering(Memory(infer_bounds(s.graph)))
+    lowering = _Lowering(Memory(infer_bounds(s.graph)), target)
     params = lowering.bind_parameters(args)
     return PrimFunc(name, params, lowering.function_body())
 
@@ -70,6 +73,7 @@ def scalars_of(graph: StageGraph) -> list[Var]:
 @dataclass(frozen=True, slots=True)
 class _Lowering:
     memory: Memory
+    target: Target | None
 
     @property
     def graph(self) -> StageGraph:
@@ -99,7 +103,7 @@ class _Lowering:
         """The loops of a stage, put before what follows and into the memory of the stage."""
         buffers = self.memory.allocate(stage)
         nest = self.memory.bounds.nests[stage]
-        computed = NestWriter(self.memory, nest, self.produce).write()
+        computed = NestWriter(self.memory, nest, self.produce, self.target).write()
 
         def layer(rest: Stmt) -> Stmt:
             body = ir.seq(computed, rest)

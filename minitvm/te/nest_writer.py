@@ -13,6 +13,7 @@ from dataclasses import is_dataclass, replace
 
 from minitvm.errors import LoweringError
 from minitvm.origin import Origin
+from minitvm.target import Target
 from minitvm.te.attach import attached_to
 from minitvm.te.bounds import Nest, loop_variables
 from minitvm.te.extent import as_index
@@ -54,9 +55,11 @@ class NestWriter:
     """Writes the loops of one stage."""
 
     def __init__(
-        self, memory: Memory, nest: Nest, produce: Callable[[Stage], Layer]
+        self, memory: Memory, nest: Nest, produce: Callable[[Stage], Layer],
+        target: Target | None = None,
     ) -> None:
         self.memory = memory
+        self.target = target
         self.produce = produce
         self.graph = memory.bounds.graph
         self.analyzer = memory.bounds.analyzer
@@ -122,7 +125,7 @@ class NestWriter:
                        self.nest.origin)
             for tensor, buffer in zip(outputs_of(found.intrin), self.buffers, strict=True)
         ]
-        return found.intrin.parts(inputs, outputs)
+        return found.intrin.for_target(self.target).parts(inputs, outputs)
 
     def _view(self, tensor: Tensor, place: Place, renamed: Mapping[Var, Expr]) -> BufferView:
         base = tuple(walk.substitute(index, renamed) for index in place.base)

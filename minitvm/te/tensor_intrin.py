@@ -19,18 +19,24 @@ The function takes a view of each input (in the order in which the compute reads
 and gives a statement; for a reduction, (body, reset, update): the whole of it, its start, and what
 adds to what is there. `body` may be None: then it is reset and update. `reset` may be None: then
 the identity is stored element by element.
+
+A body that calls instructions of one machine (`tir.instructions`) says which `features` a target
+must have; for other targets there may be `others`, else they are refused. Ready-made ones are in
+`te.intrinsics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minitvm import dtypes
 from minitvm.errors import LoweringError, ScheduleError
 from minitvm.origin import NOWHERE, Origin
+from minitvm.target import Target
 from minitvm.te.tensor import Compute, as_expr
+from minitvm.tir.instructions import describe
 from minitvm.tir.ir import Broadcast, Buffer, Const, Expr, Load, Ramp, Reduce, Stmt, Store
 
 
@@ -112,6 +118,30 @@ class TensorIntrin:
     name: str
     op: Compute
     function: Callable[[Views, Views], Any]
+    features: tuple[str, ...] = ()
+    others: tuple[tuple[tuple[str, ...], Callable[[Views, Views], Any]], ...] = ()
+
+    def versions(self) -> Iterator[TensorIntrin]:
+        """With each of the bodies, in order of preference."""
+        yield replace(self, others=())
+        for features, function in self.others:
+            yield replace(self, function=function, features=features, others=())
+
+    def for_target(self, target: Target | None) -> TensorIntrin:
+        """The same with the first body that a target can run; without a target, the first of all.
+
+        Raises `LoweringError` if it can run none.
+        """
+        versions = tuple(self.versions())
+        for version in versions:
+            if target is None or not version.features or target.has_one(version.features):
+                return version
+        needed = dict.fromkeys(each for version in versions for each in version.features)
+        raise LoweringError(
+            f"the intrinsic {self.name} needs a target with {describe(tuple(needed))}; '{target}' "
+            "lacks it: compile for one that has it, use another intrinsic, or declare this one "
+            "with a body for any target"
+        )
 
     @property
     def is_reduction(self) -> bool:
@@ -135,11 +165,16 @@ INTRINSICS: dict[str, TensorIntrin] = {}
 
 
 def decl_tensor_intrin(
-    op: Any, fcompute: Callable[[Views, Views], Any], name: str = "tensor_intrin"
+    op: Any, fcompute: Callable[[Views, Views], Any], name: str = "tensor_intrin",
+    features: Sequence[str] = (),
+    others: Sequence[tuple[Sequence[str], Callable[[Views, Views], Any]]] = (),
 ) -> TensorIntrin:
     """Declares that `fcompute(inputs, outputs)` does what the compute `op` says, as in TVM.
 
     Shapes must be constant. A later intrinsic of the same name takes the place of an earlier one.
+    features: sets of LLVM features, such as `["avx512vnni,avx512vl", "avxvnni"]`, of which a
+    target must have one (none: any target will do). others: pairs of such features and a function
+    like `fcompute`, for targets that lack those of all before.
     """
     if not isinstance(op, Compute):
         raise ScheduleError(f"the intrinsic {name} needs a compute that says what it does")
@@ -147,6 +182,7 @@ def decl_tensor_intrin(
     sizes = [extent for tensor in op.inputs for extent in tensor.shape]
     if not all(isinstance(extent, Const) for extent in (*extents, *sizes)):
         raise ScheduleError(f"the intrinsic {name} needs constant shapes")
-    intrin = TensorIntrin(name, op, fcompute)
+    intrin = TensorIntrin(name, op, fcompute, tuple(features),
+                          tuple((tuple(needed), function) for needed, function in others))
     INTRINSICS[name] = intrin
     return intrin

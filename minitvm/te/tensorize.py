@@ -93,15 +93,16 @@ def _try_body(bounds: Bounds, stage: Stage, found: Match) -> None:
     base = tuple(axis.var for axis in op.axis)
     outputs = [view(tensor, tensor.name, base, found.output_dimensions, tensor.dtype)
                for tensor in outputs_of(found.intrin)]
-    body, _, update = found.intrin.parts(inputs, outputs)
-    if has_outer_reduction(stage):
-        if update is None:
-            raise MismatchError(
-                "a reduce loop stands outside of it, and the intrinsic has no update to add to "
-                "what is there"
-            )
-    elif body is None and (update is None or not found.intrin.is_reduction):
-        raise MismatchError("the intrinsic gives no body")
+    for version in found.intrin.versions():
+        body, _, update = version.parts(inputs, outputs)
+        if has_outer_reduction(stage):
+            if update is None:
+                raise MismatchError(
+                    "a reduce loop stands outside of it, and the intrinsic has no update to add "
+                    "to what is there"
+                )
+        elif body is None and (update is None or not version.is_reduction):
+            raise MismatchError("the intrinsic gives no body")
 
 
 def outputs_of(intrin: TensorIntrin) -> list[Tensor]:

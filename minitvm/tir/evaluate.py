@@ -15,7 +15,7 @@ import numpy as np
 
 from minitvm import dtypes
 from minitvm.errors import InterpreterError
-from minitvm.tir import intrinsics
+from minitvm.tir import instructions, intrinsics
 from minitvm.tir.ir import (
     And,
     Binary,
@@ -223,7 +223,7 @@ def _call(name: str, arguments: list[Value], dtype: str) -> Value:
     if name == "if_then_else":
         condition, true_value, false_value = arguments
         return lambda frame: true_value(frame) if condition(frame) else false_value(frame)
-    row = intrinsics.TABLE.get(name)
+    row = instructions.TABLE.get(name) or intrinsics.TABLE.get(name)
     if row is None:
         raise InterpreterError(f"there is no intrinsic {name}")
     meaning, to_dtype = row.meaning, dtypes.to_numpy(dtype)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 Kind = str
-"""`same`: arguments and result of one dtype; `bool`: gives bool; `lazy`: if_then_else."""
+"""`same`: arguments and result of one dtype; `bool`: gives bool; `lazy`: if_then_else; `replicate`:
+the lanes of a vector, so often one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +74,6 @@ TABLE: dict[str, Intrinsic] = {
         Intrinsic("isinf", 1, np.isinf, kind="bool"),
         Intrinsic("likely", 1, lambda c: c, floats_only=False),
         Intrinsic("if_then_else", 3, np.where, floats_only=False, kind="lazy"),
+        Intrinsic("replicate", 2, np.tile, floats_only=False, kind="replicate"),
     )
 }

@@ -244,7 +244,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """An intrinsic of `intrinsics.TABLE`."""
+    """An intrinsic of `intrinsics.TABLE`, or an instruction of `instructions.TABLE`."""
 
     name: str
     arguments: tuple[Expr, ...]

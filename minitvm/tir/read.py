@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from minitvm import dtypes
 from minitvm.origin import Origin
 from minitvm.text import Source, is_number, number, read_source
-from minitvm.tir import intrinsics
+from minitvm.tir import instructions, intrinsics
 from minitvm.tir.ir import (
     INDEX,
     Address,
@@ -357,13 +357,19 @@ class _Reader:
         return self.intrinsic(name, nodes, node, scope)
 
     def intrinsic(self, name: str, nodes: list[ast.expr], node: ast.expr, scope: Scope) -> Expr:
-        row = intrinsics.TABLE.get(name)
+        row = instructions.TABLE.get(name) or intrinsics.TABLE.get(name)
         if row is None:
-            self.fail(node, f"there is no intrinsic {name}; known: {', '.join(intrinsics.TABLE)}")
+            self.fail(node, f"there is no intrinsic {name}; known: {', '.join(intrinsics.TABLE)}, "
+                            f"{', '.join(instructions.TABLE)}")
         if len(nodes) != row.arity:
             self.fail(node, f"{name} takes {row.arity} arguments, not {len(nodes)}")
         arguments = tuple(self.expr(argument, scope) for argument in nodes)
         first = arguments[0].dtype
+        if isinstance(row, instructions.Instruction):
+            return Call(name, arguments, dtypes.vector(row.result, row.lanes(first)))
+        if row.kind == "replicate":
+            count = self.source.integer(nodes[1]) * dtypes.lanes(first)
+            return Call(name, arguments, dtypes.vector(first, count))
         dtype = dtypes.vector("bool", dtypes.lanes(first)) if row.kind == "bool" else first
         return Call(name, arguments, dtype)
 

@@ -9,8 +9,8 @@ Types
   5. Operands of Compare have one dtype.
   6. Operands of And, Or and Not are bools of equal lanes.
   7. Select chooses between values of one dtype, by a bool that is scalar or has their lanes.
-  8. A Call names an intrinsic, with its number and dtypes of arguments; conditions of
-     if_then_else are scalar.
+  8. A Call names an intrinsic or an instruction, with its number and dtypes of arguments;
+     conditions of if_then_else are scalar; an instruction has a form of such lanes.
   9. An access has an integer index for each dimension; only the last may be a vector.
  10. A Store's value has the buffer's element dtype, and the lanes of the index.
  11. Ramp and Broadcast have scalar operands, a Ramp integers of one dtype, and two lanes or more.
@@ -42,7 +42,8 @@ from typing import Literal, NoReturn, get_args
 
 from minitvm import dtypes
 from minitvm.errors import VerifyError
-from minitvm.tir import intrinsics
+from minitvm.tir import instructions, intrinsics
+from minitvm.tir.instructions import Instruction
 from minitvm.tir.ir import (
     BINARY_OPS,
     COMPARE_OPS,
@@ -337,11 +338,17 @@ class _Verifier:
         self.require(allowed and (is_float or dtypes.is_int(expr.dtype)), 4, message)
 
     def call(self, call: Call) -> None:
+        if call.name in instructions.TABLE:
+            self.instruction(call, instructions.TABLE[call.name])
+            return
         row = intrinsics.TABLE.get(call.name)
         if row is None:
             self.fail(8, f"there is no intrinsic {call.name}")
         values = call.arguments
         self.require(len(values) == row.arity, 8, f"{call.name} has {len(values)} arguments")
+        if row.kind == "replicate":
+            self.replicate(call, *values)
+            return
         if row.kind == "lazy":
             message = f"the condition of {call.name} is {values[0].dtype}"
             self.require(values[0].dtype == "bool", 8, message)
@@ -354,6 +361,21 @@ class _Verifier:
         if row.kind == "bool":
             expected = dtypes.vector("bool", dtypes.lanes(expected))
         self.require(call.dtype == expected, 8, f"{call.name} gives {expected}, not {call.dtype}")
+
+    def replicate(self, call: Call, vector: Expr, count: Expr) -> None:
+        times = count.value if isinstance(count, Const) else 0
+        self.require(times > 1, 8, f"replicate takes a constant of two or more, not {count!r}")
+        lanes = dtypes.lanes(vector.dtype) * int(times)
+        expected = dtypes.vector(vector.dtype, lanes)
+        self.require(call.dtype == expected, 8, f"replicate gives {expected}, not {call.dtype}")
+
+    def instruction(self, call: Call, row: Instruction) -> None:
+        given = tuple(value.dtype for value in call.arguments)
+        lanes = dtypes.lanes(call.dtype)
+        self.require(dtypes.element(call.dtype) == row.result and row.form(lanes) is not None, 8,
+                     f"{call.name} has no form that gives {call.dtype}")
+        self.require(given == row.takes(lanes), 8, f"{call.name} with {lanes} lanes takes "
+                     f"{', '.join(row.takes(lanes))}, not {', '.join(given)}")
 
 
 def _declares(statement: Stmt) -> Var | Buffer | None:

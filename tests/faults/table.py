@@ -177,6 +177,27 @@ FAULTS = (
         "indices = tuple(map(self._index, indices, repeat({})))",
         TE,
     ),
+    Fault(
+        "tensor intrinsics: a read that runs the other way matches",
+        "minitvm/te/tensorize.py",
+        "if self._is_local(offset) or not whole:",
+        "if not whole:",
+        ("tests/te/test_tensorize.py", "tests/te/test_te_intrinsics.py"),
+    ),
+    Fault(
+        "tensor intrinsics: sums of two products saturate",
+        "minitvm/te/intrinsics/dot.py",
+        "SEVEN_BITS = 64",
+        "SEVEN_BITS = 80",
+        ("tests/te/test_te_intrinsics.py",),
+    ),
+    Fault(
+        "tensor intrinsics: a target with one of two features will do",
+        "minitvm/target.py",
+        "return any(known.issuperset(each.split(\",\")) for each in sets)",
+        "return any(known.intersection(each.split(\",\")) for each in sets)",
+        ("tests/te/test_te_intrinsics.py", "tests/codegen/test_instructions.py"),
+    ),
     # --- tir --------------------------------------------------------------------------------------
     Fault(
         "simplifier rule: the remainder of a difference loses its sign",
