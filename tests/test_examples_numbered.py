@@ -91,3 +91,13 @@ def test_a_product_of_bytes_takes_the_instruction_of_the_machine(tmp_path):
                            ("AVX2, a loop", "no such instruction"), ("ARM with i8mm", "usdot\t")):
         assert re.search(rf"^{machine} +{re.escape(found)}", printed, re.MULTILINE)
     assert printed.count(", exact") == 2 and "its read of A is not like that of a" in printed
+
+
+def test_a_server_with_threads_answers(tmp_path):
+    assert output_of("08", tmp_path) == "40 of 40 answers right, by 4 threads\n"
+
+
+def test_a_server_with_processes_shares_its_weights(tmp_path):
+    printed = output_of("09", tmp_path)
+    assert re.match(r"60 of 60 answers right, by [123] processes\n", printed)
+    assert "of 4096 KB of weights, each has 0 KB to itself" in printed

@@ -237,3 +237,35 @@ def test_metadata_says_what_a_caller_needs(folder):
     assert facts["provenance"].startswith("sha256:") and len(facts["provenance"]) == 71
     assert set(facts["required_features"]) >= ({"avx2", "fma"} if HOST.isa == "x86_64" else set())
     assert facts["maximum_threads"] == abi.MAXIMUM_THREADS
+
+
+def test_the_class_of_the_documentation_works(tmp_path):
+    """The C++ of docs/deploying.md, as it stands there."""
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler on PATH")
+    document = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
+    code = document.split("```cpp\n")[1].split("```")[0]
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[8] x) => (float[8] y)
+        <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { y = Mul (x, w) }
+    """)
+    minitvm.compile(model, target=KNOWN, export=tmp_path / "net.so", weights="separate")
+    (tmp_path / "program.cpp").write_text(code + """
+#include <cstdio>
+int main() {
+  float x[8] = {1, 1, 1, 1, 1, 1, 1, 2}, y[8];
+  try {
+    Net().run(x, y);
+    std::printf("%g %g", y[0], y[7]);
+  } catch (const std::exception &error) {
+    std::printf("%s", error.what());
+  }
+}
+""")
+    run(tmp_path, "c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "program.cpp", "./net.so",
+        "-o", "program")
+    assert run(tmp_path, "./program") == "1 16"
+    (tmp_path / "net.weights").unlink()
+    assert run(tmp_path, "./program") == abi.ERROR_TEXTS[abi.ErrorCode.WEIGHTS_UNREADABLE]
