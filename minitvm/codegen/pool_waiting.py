@@ -3,10 +3,10 @@
     pool.await(number, known) -> word    until the word of a slot is another than `known`
     pool.notify(number, word)            sets the word of a slot
 
-Each thread has a slot with a word that it waits for: for a short while in a loop, in which it lets
-others that want the processor go first, then asleep on a condition variable. Setting a word and
-then looking whether its owner sleeps, against saying that one sleeps and then looking at the word,
-both sequentially consistent, loses no wake-up.
+Each thread has a slot with a word that it waits for: for a short while in a loop, then asleep on a
+condition variable. Setting a word and then looking whether its owner sleeps, against saying that
+one sleeps and then looking at the word, both sequentially consistent, loses no wake-up.
+
 Sizes of pthread's types differ by platform: they get more room than any needs.
 """
 
@@ -89,7 +89,6 @@ clock:
   %late = icmp sge i64 %now, %until
   br i1 %late, label %sleep, label %timed
 timed:
-  %yielded = call i32 @sched_yield()
   br label %spin
 sleep:
   %asleep = getelementptr %slot, ptr %slot, i64 0, i32 1
