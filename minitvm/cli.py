@@ -352,7 +352,8 @@ def _write_whole(file: Path, value: np.ndarray) -> None:
               help="How often the engines take turns, such as --rounds 100.")
 @click.option("--cold", is_flag=True, help="Compile everything; take no kernel from the cache.")
 @click.option("--profile", "profiled", is_flag=True,
-              help="Also say where the time goes, by kernel and by ONNX node.")
+              help="Also say where the time goes, by kernel and by ONNX node, on the first of the "
+                   "numbers of threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...], against: str,
                   threads: str, rounds: int, cold: bool, profiled: bool, as_json: bool) -> None:
@@ -376,7 +377,8 @@ def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...],
         report, compiled = bench(model, parse_shapes(shapes), against=_words(against),
                                  threads=parse_threads(threads), rounds=rounds, inputs=inputs_of,
                                  progress=moved)
-    profile = compiled.profile(arrays) if profiled else None
+    count = parse_threads(threads)[0]
+    profile = compiled.profile(arrays, threads=count) if profiled else None
     if as_json:
         extra = {} if profile is None else {"profile": profile.data()}
         click.echo(json.dumps({**report, **extra}, indent=2))

@@ -168,9 +168,10 @@ class CompiledModule:
         """The time of a run: `p50`, `p99`, `minimum`, `mean`; see `runtime.Module.benchmark`."""
         return self.runtime.benchmark(inputs, repeat, seconds)
 
-    def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = REPEAT) -> Profile:
+    def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = REPEAT,
+                threads: int = 1) -> Profile:
         """Where the time of a run goes, by kernel and by ONNX node; see `profile`."""
-        return profile_program(self.program, inputs, repeat)
+        return profile_program(self.program, inputs, repeat, threads)
 
     def export(self, path: str | PathLike[str], weights: str = EMBEDDED) -> None:
         """Writes the shared library, and beside it a C header and a sample; with `weights`

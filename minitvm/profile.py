@@ -5,14 +5,16 @@
     profile.nodes_table(), profile.json()
 
 The program is compiled once more, with marks between its calls (`codegen.marks`): all of it runs
-as it always does, and the times of the calls add up to the run. All times are processor time of the
-thread, so that others on the machine don't count. Plain and marked runs take turns; of each kind
-the faster half is used, and what is shown is its mean: means add up. Operations and bytes are
-counted from the tir (`tir.work`).
+as it always does, and the times of the calls add up to the run. On one thread times are processor
+time of the thread, so that others on the machine don't count; on several they are what passes, so
+that waiting for each other does. Plain and marked runs take turns; of each kind the faster half is
+used, and what is shown is its mean: means add up. Operations and bytes are counted from the tir
+(`tir.work`).
 
 The roofline: a kernel takes at least as long as its operations at the peak of this core, and as
 its bytes at the rate at which this core reads as many bytes over and over, from the caches they fit
-into. Both peaks are measured between the runs (`peak`). The greater of the two times, divided by
+into. Both peaks are measured between the runs (`peak`); those of several threads are taken to be so
+many times as high, as if they had cores of their own. The greater of the two times, divided by
 the measured one, is the share of the roofline; it can exceed 1 where the kernel before left data in
 a nearer cache, or where the machine's speed changes meanwhile.
 Source: Williams, Waterman, Patterson, "Roofline", CACM 2009.
@@ -92,11 +94,13 @@ class Row:
 @dataclass(frozen=True)
 class Profile:
     """Where the time of a run goes. `calls` has a row for each call of a kernel, in order;
-    `run_seconds` is the processor time of a run without marks, `wall_seconds` the median of what
-    passes meanwhile, which is more where the processor is shared."""
+    `run_seconds` is the time of a run without marks (on one thread: processor time), `wall_seconds`
+    the median of what passes meanwhile, which is more where the processor is shared. `peak_gflops`
+    is the peak of one core."""
 
     name: str
     target: str
+    threads: int
     repeat: int
     run_seconds: float
     wall_seconds: float
@@ -159,7 +163,8 @@ class Profile:
 
     def summary(self) -> str:
         """The totals, in a line."""
-        return (f"run {1e3 * self.run_seconds:.3f} ms of processor time, {self.repeat} runs; "
+        how = "of processor time" if self.threads == 1 else f"on {self.threads} threads"
+        return (f"run {1e3 * self.run_seconds:.3f} ms {how}, {self.repeat} runs; "
                 f"kernels {1e3 * self.kernel_seconds:.3f} ms, {self.coverage:.1%} of it; peak of "
                 f"this core {self.peak_gflops:.0f} GFLOP/s")
 
@@ -170,9 +175,9 @@ class Profile:
     def data(self) -> dict[str, Any]:
         """All of it as plain data."""
         return {
-            "name": self.name, "target": self.target, "repeat": self.repeat,
-            "run_seconds": self.run_seconds, "wall_seconds": self.wall_seconds,
-            "kernel_seconds": self.kernel_seconds,
+            "name": self.name, "target": self.target, "threads": self.threads,
+            "repeat": self.repeat, "run_seconds": self.run_seconds,
+            "wall_seconds": self.wall_seconds, "kernel_seconds": self.kernel_seconds,
             "coverage": self.coverage, "peak_gflops": self.peak_gflops,
             **{key: [_data(row) for row in rows] for key, rows in
                (("calls", self.calls), ("kernels", self.kernels), ("nodes", self.nodes))},
@@ -184,29 +189,30 @@ class Profile:
 
 
 def profile_program(program: Program, inputs: Mapping[str, Any] | None = None,
-                    repeat: int = REPEAT) -> Profile:
+                    repeat: int = REPEAT, threads: int = 1) -> Profile:
     """Runs `program` on `inputs` (random ones if None) `repeat` times plain and `repeat` times with
-    marks, in turn, on one thread.
+    marks, in turn, on so many threads.
 
     Raises `OptionError`, `InputError`, and `TargetError` where the program can't run here.
     """
     if repeat < 1:
         raise OptionError(f"repeat is {repeat}; a profile takes at least one run: give 1 or more")
-    plain = load_program(program)
-    marked = mark_program(program)
+    plain = load_program(program, threads)
+    marked = mark_program(program, threads)
     given = random_arrays(plain.inputs) if inputs is None else inputs
     peak, read = peak_loop(program.target), read_loop(program.target)
     times = _measure(marked, plain, given, repeat, peak)
+    worked = times.plain if threads == 1 else np.array(times.wall)
     works = {kernel.name: count_work(kernel.func) for kernel in program.kernels
              if any(call.callee == kernel.name for call in marked.calls)}
     means = _faster_half(times.nanoseconds, times.nanoseconds.sum(axis=1)).mean(axis=0) / 1e9
-    run = float(_faster_half(times.plain, times.plain).mean())
+    run = float(_faster_half(worked, worked).mean())
     gflops = float(np.median(times.gflops))
     rows = [_row(call.callee, call.origin.names, int(count), float(seconds), works[call.callee],
-                 gflops, read)
+                 gflops, read, threads)
             for call, seconds, count in zip(marked.calls, means, times.counts, strict=True)]
-    return Profile(program.name, str(program.target), repeat, run, float(np.median(times.wall)),
-                   gflops, tuple(row for row in rows if row.calls))
+    return Profile(program.name, str(program.target), threads, repeat, run,
+                   float(np.median(times.wall)), gflops, tuple(row for row in rows if row.calls))
 
 
 def _faster_half(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
@@ -229,7 +235,7 @@ class _Times:
 def _measure(marked: MarkedProgram, plain: Module, inputs: Mapping[str, Any], repeat: int,
              peak: PeakLoop) -> _Times:
     """Plain and marked runs in turn, after some that are not counted."""
-    module = load_program(marked.program)
+    module = load_program(marked.program, plain.threads)
     record = marked.new_record()
     outputs = list(plain.run(inputs).values())  # which checks the inputs
     arrays = [info.accept(inputs[info.name]) for info in plain.inputs]
@@ -260,10 +266,10 @@ def _measure(marked: MarkedProgram, plain: Module, inputs: Mapping[str, Any], re
 
 
 def _row(kernel: str, nodes: tuple[str, ...], calls: int, seconds: float, work: Work,
-         peak_gflops: float, read: ReadLoop) -> Row:
-    compute = calls * work.flops / peak_gflops / 1e9
+         peak_gflops: float, read: ReadLoop, threads: int) -> Row:
+    compute = calls * work.flops / (threads * peak_gflops) / 1e9
     moved = work.bytes_moved
-    memory = calls * moved / read.gigabytes(moved) / 1e9 if moved else 0.0
+    memory = calls * moved / (threads * read.gigabytes(moved)) / 1e9 if moved else 0.0
     return Row(kernel, (kernel,), nodes, calls, seconds, calls * work.flops,
                calls * work.bytes_read, calls * work.bytes_written, work.exact, compute, memory,
                max(compute, memory))

@@ -102,7 +102,7 @@ def test_figures_of_a_row():
     row = Row("k", ("k",), ("Conv_0",), 2, 1e-3, 10**8, 10**6, 10**6, False, 4e-4, 5e-4, 5e-4)
     assert (row.gflops, row.gigabytes, row.roofline) == pytest.approx((100, 2, 0.5))
     assert row.bound == "memory"
-    profile = Profile("m", "llvm", 1, 2e-3, 3e-3, 50.0, (row, row))
+    profile = Profile("m", "llvm", 1, 1, 2e-3, 3e-3, 50.0, (row, row))
     assert profile.coverage == pytest.approx(1.0) and profile.total().seconds == 2e-3
     cells = profile.kernels_table()[1][0]
     assert cells == ("k", "4", "2.000", "100.0%", "<=0.2000", "100.0", "4.00", "2.0", "50% memory")
@@ -130,6 +130,28 @@ def test_marks_change_no_result(network):
         np.testing.assert_array_equal(results[name], expected)
     invokes = [s for s in walk_statements(marked.program.main.body) if isinstance(s, ir.Invoke)]
     assert sum(invoke.callee == MARK for invoke in invokes) == len(marked.calls) + 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_nanosecond_between_first_and_last_mark_is_charged_to_one_call(network, threads):
+    marked = mark_program(network.program, threads)
+    record = marked.new_record()
+    load_program(marked.program, threads).run({"input": np.zeros((1, 3, 64, 64), np.float32)},
+                                              {"minitvm_record": record})
+    last, (first, _), *rows = record[0], record[1:3], *record[3:].reshape(-1, 2)
+    assert sum(nanoseconds for nanoseconds, _ in rows) == last - first > 0
+    assert [count for _, count in rows] == [1] * (len(marked.calls) + 1)
+
+
+def test_a_profile_of_several_threads(network, profile):
+    found = network.profile(repeat=3, threads=2)
+    assert found.threads == 2 and profile.threads == 1 and found.data()["threads"] == 2
+    assert "on 2 threads" in found.summary() and "processor time" in profile.summary()
+    for row, single in zip(found.calls, profile.calls, strict=True):
+        assert (row.nodes, row.flops, row.calls) == (single.nodes, single.flops, single.calls)
+    row, single = found.calls[0], profile.calls[0]
+    assert row.compute_seconds == pytest.approx(row.flops / found.peak_gflops / 2e9)
+    assert single.compute_seconds == pytest.approx(single.flops / profile.peak_gflops / 1e9)
 
 
 def test_what_a_call_takes_is_charged_to_it():

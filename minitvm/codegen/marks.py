@@ -10,9 +10,10 @@
     invoke(minitvm_mark, address(record, 0), 3)
 
 So the times of all calls add up to the time of the run, by construction. A mark takes some 0.3 us,
-which is subtracted. The clock is the processor time of the thread: on a machine that others use
-too, waiting for the processor is no work of a kernel. Functions that `main` calls are given the
-record too. Calls in loops and branches add up what they take in all, and how often they came.
+which is subtracted. The clock of a run on one thread is the processor time of that thread: on a
+machine that others use too, waiting for the processor is no work of a kernel. Several threads have
+no such clock: there it is the time that passes. Functions that `main` calls are given the record
+too. Calls in loops and branches add up what they take in all, and how often they came.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from minitvm.tir.walk import walk_statements
 MARK = "minitvm_mark"
 _FIRST = 2
 """The number of the first call."""
-_CLOCK_THREAD_CPUTIME = 3
+_CLOCK_MONOTONIC, _CLOCK_THREAD_CPUTIME = 1, 3
 """On Linux."""
 
 
@@ -57,8 +58,8 @@ class MarkedProgram:
         return np.maximum(rows[_FIRST:, 0] - rows[1, 0] * counts, 0), counts
 
 
-def mark_program(program: Program) -> MarkedProgram:
-    """The program with marks behind the calls of its kernels."""
+def mark_program(program: Program, threads: int = 1) -> MarkedProgram:
+    """The program with marks behind the calls of its kernels, to be run on so many threads."""
     kernels = {kernel.name for kernel in program.kernels}
     functions = {function.name for function in program.functions}
     calls = tuple(statement for func in (program.main, *program.functions)
@@ -67,9 +68,10 @@ def mark_program(program: Program) -> MarkedProgram:
     marking = _Marking(kernels, functions, _record_size(len(calls)))
     main = marking.function(program.main, behind=2, starts=True)
     info = TensorInfo("minitvm_record", (marking.size,), "int64")
+    clock = _CLOCK_THREAD_CPUTIME if threads == 1 else _CLOCK_MONOTONIC
     marked = replace(
         program, main=main, functions=tuple(map(marking.function, program.functions)),
-        kernels=(*program.kernels, _mark_kernel(program.target, marking.size)),
+        kernels=(*program.kernels, _mark_kernel(program.target, marking.size, clock)),
         outputs=(*program.outputs, info))
     return MarkedProgram(marked, calls)
 
@@ -121,7 +123,7 @@ def _mark(record: ir.Address, number: int) -> ir.Stmt:
     return ir.Invoke(MARK, (record, ir.Const(number)), origin("mark"))
 
 
-def _mark_kernel(target: Target, size: int) -> Kernel:
+def _mark_kernel(target: Target, size: int, clock: int) -> Kernel:
     """`minitvm_mark`; written as LLVM IR, since tir knows no clock. Its tir says what it takes."""
     params = (ir.buffer("record", (size,), "int64"), ir.Var("number"))
     func = ir.PrimFunc(MARK, params, ir.Evaluate(ir.Const(0)))
@@ -129,7 +131,7 @@ def _mark_kernel(target: Target, size: int) -> Kernel:
 declare i32 @clock_gettime(i32, ptr)
 define void @{symbol(MARK)}(ptr %record, i32 %number) {{
   %time = alloca {{ i64, i64 }}
-  %called = call i32 @clock_gettime(i32 {_CLOCK_THREAD_CPUTIME}, ptr %time)
+  %called = call i32 @clock_gettime(i32 {clock}, ptr %time)
   %seconds = load i64, ptr %time
   %rest_place = getelementptr {{ i64, i64 }}, ptr %time, i64 0, i32 1
   %rest = load i64, ptr %rest_place
