@@ -39,6 +39,7 @@ from minitvm.relay.memory_plan import is_view, output_tensors
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.passes import (
     alter_op_layout,
+    canonicalize_cast,
     canonicalize_ops,
     combine_parallel_batch_matmul,
     combine_parallel_conv2d,
@@ -103,6 +104,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             fast_math,  # from level 4 on: approximations
             fold_constant,  # packs the weights
             dead_code_elimination,
+            canonicalize_cast,  # after equal values were joined, which would undo it
             fuse_ops,  # last: fusion depends on layouts
         ]
     )

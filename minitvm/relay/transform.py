@@ -53,6 +53,11 @@ def CanonicalizeOps() -> Pass[Module]:
     return passes.canonicalize_ops
 
 
+def CanonicalizeCast() -> Pass[Module]:
+    """Gives each reader of a cast to a wider dtype a cast of its own."""
+    return passes.canonicalize_cast
+
+
 def SimplifyInference() -> Pass[Module]:
     """Simplifies what differs between training and inference."""
     return passes.simplify_inference

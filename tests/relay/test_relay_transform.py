@@ -14,10 +14,10 @@ from minitvm.relay.verify import verify
 from minitvm.transform import Pass, PassContext, Sequential
 
 NAMES = [
-    "AlterOpLayout", "CanonicalizeOps", "CombineParallelBatchMatmul", "CombineParallelConv2D",
-    "CombineParallelDense", "DeadCodeElimination", "DefuseOps", "DynamicToStatic",
-    "EliminateCommonSubexpr", "FastMath", "FoldConstant", "FoldScaleAxis", "FuseOps", "InferType",
-    "Inline", "LambdaLift", "Legalize", "PartialEvaluate", "RemoveUnusedFunctions", "SimplifyExpr",
+    "AlterOpLayout", "CanonicalizeCast", "CanonicalizeOps", "CombineParallelBatchMatmul",
+    "CombineParallelConv2D", "CombineParallelDense", "DeadCodeElimination", "DefuseOps",
+    "DynamicToStatic", "EliminateCommonSubexpr", "FastMath", "FoldConstant", "FoldScaleAxis",
+    "FuseOps", "InferType", "Inline", "LambdaLift", "Legalize", "PartialEvaluate", "RemoveUnusedFunctions", "SimplifyExpr",
     "SimplifyInference", "ToANormalForm",
 ]
 x = relay.var("x", shape=(1, 3, 6, 6))

@@ -257,6 +257,16 @@ def test_an_input_must_be_read_whole():
         s[y].tensorize("j", rows_intrin((8,), (6,), "too_wide"))
 
 
+@pytest.mark.parametrize("index", [lambda j: 7 - j, lambda j: j * 2, lambda j: (j + 3) % 8],
+                         ids=["backwards", "every other", "around"])
+def test_an_input_must_be_read_in_the_intrinsics_order(index):
+    x = te.placeholder((4, 16), name="x")
+    y = te.compute((4, 8), lambda i, j: x[i, index(j)] + 1.0, name="y")
+    s = te.create_schedule(y)
+    with pytest.raises(ScheduleError, match="does not run like that of p"):
+        s[y].tensorize("j", rows_intrin((8,), (8,), "one_row"))
+
+
 def test_an_initial_value_is_refused():
     A, B = te.placeholder((4, 3), name="A"), te.placeholder((3, 8), name="B")
     r = te.reduce_axis((0, 3), name="r")

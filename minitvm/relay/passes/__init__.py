@@ -2,6 +2,7 @@
 
 from minitvm.relay.ir import Module
 from minitvm.relay.passes.alter_op_layout import alter_op_layout
+from minitvm.relay.passes.canonicalize_cast import canonicalize_cast
 from minitvm.relay.passes.canonicalize_ops import canonicalize_ops
 from minitvm.relay.passes.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from minitvm.relay.passes.combine_parallel_conv2d import combine_parallel_conv2d
@@ -26,6 +27,7 @@ from minitvm.relay.passes.simplify_inference import simplify_inference
 from minitvm.transform import Pass
 
 ALL: tuple[Pass[Module], ...] = (
+    canonicalize_cast,
     canonicalize_ops,
     dead_code_elimination,
     defuse_ops,
@@ -63,6 +65,7 @@ __all__ = [
     "EVALUATING",
     "WITH_OPTIONS",
     "alter_op_layout",
+    "canonicalize_cast",
     "canonicalize_ops",
     "combine_parallel_batch_matmul",
     "combine_parallel_conv2d",

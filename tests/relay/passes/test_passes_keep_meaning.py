@@ -13,6 +13,7 @@ from minitvm.testing.relay_strategies import relay_modules
 from minitvm.transform import PassContext
 
 EXACT = [
+    passes.canonicalize_cast,
     passes.canonicalize_ops,
     passes.dead_code_elimination,
     passes.eliminate_common_subexpr,
