@@ -17,8 +17,8 @@ NAMES = [
     "AlterOpLayout", "CanonicalizeCast", "CanonicalizeOps", "CombineParallelBatchMatmul",
     "CombineParallelConv2D", "CombineParallelDense", "DeadCodeElimination", "DefuseOps",
     "DynamicToStatic", "EliminateCommonSubexpr", "FastMath", "FoldConstant", "FoldScaleAxis",
-    "FuseOps", "InferType", "Inline", "LambdaLift", "Legalize", "PartialEvaluate", "RemoveUnusedFunctions", "SimplifyExpr",
-    "SimplifyInference", "ToANormalForm",
+    "FuseOps", "InferType", "Inline", "LambdaLift", "Legalize", "PartialEvaluate",
+    "RemoveUnusedFunctions", "SimplifyExpr", "SimplifyInference", "ToANormalForm",
 ]
 x = relay.var("x", shape=(1, 3, 6, 6))
 WEIGHT = relay.const(np.ones((4, 3, 1, 1), "float32"))
