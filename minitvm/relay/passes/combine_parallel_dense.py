@@ -39,4 +39,4 @@ def _wide(call: Call) -> Wide | None:
         return None
     rows, weight = call.arguments
     units, depth = tensor_type(weight).shape
-    return Wide((rows, depth), 1, 0) if isinstance(units, int) else None
+    return Wide((rows, depth), tensor_type(rows).rank - 1, 0) if isinstance(units, int) else None

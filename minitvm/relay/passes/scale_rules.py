@@ -89,7 +89,7 @@ def pull(op: Op, arguments: tuple[Atom, ...], scale: Scale) -> Step | str:
     match op, arguments:
         case Conv2d(data_layout="NCHW", kernel_layout="OIHW"), (data, Constant() as weight):
             return _absorbed(op, data, scaled(weight, scale.along(0, 4), scale))
-        case Dense(kernel_layout="NK"), (data, Constant() as weight):
+        case Dense(kernel_layout="NK"), (data, Constant() as weight) if is_matrix(data):
             return _absorbed(op, data, scaled(weight, scale.along(0, 2), scale))
         case (Add() | Subtract() | BiasAdd(), _):
             return _pull_through_bias(op, arguments, scale)
@@ -105,10 +105,15 @@ def push(op: Op, arguments: tuple[Atom, ...], scale: Scale) -> Step | str:
             groups = scale.factors.reshape(op.groups, 1, inputs)
             factors = np.repeat(groups, filters // op.groups, axis=1).reshape(filters, inputs)
             return _absorbed(op, data, scaled(weight, factors[:, :, None, None], scale))
-        case Dense(kernel_layout="NK"), (data, Constant() as weight):
+        case Dense(kernel_layout="NK"), (data, Constant() as weight) if is_matrix(data):
             return _absorbed(op, data, scaled(weight, scale.along(1, 2), scale))
         case _:
             return through(op, arguments, scale)
+
+
+def is_matrix(data: Atom) -> bool:
+    """Whether the columns of a dense layer's data are its channels, axis 1."""
+    return tensor_type(data).rank == 2
 
 
 def _absorbed(op: Op, data: Atom, weight: Constant | None) -> Step | str:

@@ -1,4 +1,4 @@
-"""Convolutions in packed layouts, and packed dense layers: register tiles over the output.
+"""Convolutions in packed layouts: register tiles over the output.
 
 The output's loop nest is (batch, channel blocks by tile, [rows], positions by tile); inside it the
 reduction accumulates a tile in a local buffer, which the compiler keeps in registers, and the
@@ -213,33 +213,3 @@ _RECIPES = {
     "conv2d_nchwc": _direct,
     "depthwise_conv2d_nchwc": _depthwise,
 }
-
-
-def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
-    """A packed dense layer: a register tile of rows by blocks; others as any reduction."""
-    op = find_tag("dense_packed", [output])
-    unpacked = find_tag("dense_unpack", [output])
-    if op is None or unpacked is None or output.extents() != tuple(map(extent_of, unpacked.axis)):
-        schedule_default(s, anchor, output, target)
-        return
-    inline_injective(s, [output], keep=[op])
-    rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
-    tile = decide_tile(rows, blocks, extent_of(op.reduce_axis[0]), target)
-
-    out = s[output]
-    m, n = out.op.axis
-    m_outer, m_inner = _split(out, m, tile.points)
-    n_outer, n_inner = _split(out, n, tile.blocks * lanes)
-    n_block, lane = out.split(n_inner, factor=lanes)
-    order = _reorder(out, n_outer, m_outer, m_inner, n_block, lane)
-    out.vectorize(lane)
-    if len(order) < 4:
-        return
-
-    dense = s[op]
-    dense.compute_at(out, order[-4])
-    share(out, [n_outer, m_outer], work(op))
-    m, no, ni = op.axis
-    dense.reorder(op.reduce_axis[0], m, no, ni)
-    dense.vectorize(ni)
-    _unroll(dense, m, no)

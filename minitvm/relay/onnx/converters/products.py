@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from minitvm.errors import ModelError
 from minitvm.relay.ir import Atom, Constant
 from minitvm.relay.onnx.conversion import Conversion
-from minitvm.relay.onnx.converters.shapes import reshape_to
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.ops.broadcast import Add, Multiply
 from minitvm.relay.ops.nn.bias_add import BiasAdd
@@ -54,6 +51,4 @@ def matmul(c: Conversion) -> Atom:
         return c.emit(Matmul(), x, y)
     if len(extents) < 2 or 0 in extents:
         return c.emit(Matmul(), x, y)
-    rows = reshape_to(c, x, (math.prod(extents[:-1]), extents[-1]))
-    product = c.emit(Dense(), rows, c.emit(Transpose(), y))
-    return reshape_to(c, product, (*extents[:-1], y.data.shape[1]))
+    return c.emit(Dense(), x, c.emit(Transpose(), y))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from minitvm.relay.layout import parse_layout, unpack
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn.windows import stage
 from minitvm.te.recipes import schedule_dense
+from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True, slots=True)
 class Dense(Op):
-    """x[M, K] times the transpose of w[N, K]: a fully connected layer.
+    """x[..., K] times the transpose of w[N, K]: a fully connected layer on every row of x.
 
     In the layout NK16n the weight is packed as (N/16, K, 16) and padded with zeros; the result
     has `units` columns (without it, N, padding included).
@@ -49,15 +52,15 @@ class Dense(Op):
             "N" if layout.is_packed() else "K"
         ):
             raise self.fail(types, f"kernel_layout {layout} is not supported; give NK or NK16n")
-        if x.rank != 2 or not layout.accepts(weight.shape):
-            raise self.fail(types, f"x must be of rank 2 and the weight {layout}")
+        if x.rank < 2 or not layout.accepts(weight.shape):
+            raise self.fail(types, f"x must be of rank 2 or more and the weight {layout}")
         columns, depth = layout.unpack_shape(weight.shape)
-        if depth != x.shape[1]:
-            raise self.fail(types, f"the weight has {depth} columns, x has {x.shape[1]}")
+        if depth != x.shape[-1]:
+            raise self.fail(types, f"the weight has {depth} columns, x has {x.shape[-1]}")
         units = columns if self.units is None else self.units
         if self.units is not None and layout.pack_shape((self.units, depth)) != weight.shape:
             raise self.fail(types, f"a weight of {self.units} units does not have this shape")
-        return TensorType((x.shape[0], units), x.dtype)
+        return TensorType((*x.shape[:-1], units), x.dtype)
 
     def evaluate(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         layout = parse_layout(self.kernel_layout)
@@ -69,23 +72,30 @@ class Dense(Op):
     def compute(self, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
         if parse_layout(self.kernel_layout).is_packed():
             return self._packed(x, weight)
-        rows, depth = x.extents()
+        *leading, depth = x.extents()
         k = te.reduce_axis((0, depth), "k")
-        shape = (rows, weight.extents()[0])
-        return stage(shape, lambda m, n: te.sum(x[m, k] * weight[n, k], axis=k), "dense")
+
+        def element(*i: Expr) -> Any:
+            return te.sum(x[(*i[:-1], k.var)] * weight[i[-1], k], axis=k)
+
+        return stage((*leading, weight.extents()[0]), element, "dense")
 
     def _packed(self, x: te.Tensor, weight: te.Tensor) -> te.Tensor:
-        """Blocks of lanes, then their first `units` columns in a row."""
-        rows, depth = x.extents()
+        """All rows as one axis by blocks of lanes, then their first `units` columns in a row."""
+        *leading, depth = x.extents()
         blocks, _, lanes = weight.extents()
         k = te.reduce_axis((0, depth), "k")
 
         def element(m: Expr, no: Expr, ni: Expr) -> Any:
-            return te.sum(x[m, k] * weight[no, k, ni], axis=k)
+            return te.sum(x[(*split_index(m, leading), k.var)] * weight[no, k, ni], axis=k)
 
-        packed = stage((rows, blocks, lanes), element, "dense_packed")
+        packed = stage((prod(leading), blocks, lanes), element, "dense_packed")
         units = blocks * lanes if self.units is None else self.units
-        return stage((rows, units), lambda m, n: packed[m, n // lanes, n % lanes], "dense_unpack")
+
+        def unpacked(*i: Expr) -> Any:
+            return packed[joint_index(i[:-1], leading), i[-1] // lanes, i[-1] % lanes]
+
+        return stage((*leading, units), unpacked, "dense_unpack")
 
     def schedule(
         self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
@@ -102,6 +112,24 @@ class Dense(Op):
             return None
         layout = f"NK{block}n"
         return LayoutChoice(replace(self, kernel_layout=layout, units=units), (None, layout), None)
+
+
+def joint_index(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """The position that indices into a tensor of these extents have in the order of its memory."""
+    position: Expr = ir.convert(0, ir.INDEX)
+    for index, extent in zip(indices, extents, strict=True):
+        position = position * extent + index
+    return position
+
+
+def split_index(position: Expr, extents: Sequence[int]) -> tuple[Expr, ...]:
+    """The indices into a tensor of these extents at a position in the order of its memory."""
+    indices: list[Expr] = []
+    for axis, extent in enumerate(extents):
+        stride = max(1, prod(extents[axis + 1:]))
+        index = position // stride if stride > 1 else position
+        indices.append(index % extent if axis and extent > 0 else index)
+    return tuple(indices)
 
 
 @register

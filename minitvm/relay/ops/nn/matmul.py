@@ -67,12 +67,11 @@ class Matmul(Op):
         given = tensor_type(x)
         if not isinstance(y, Constant) or y.data.ndim != 2 or 0 in y.data.shape:
             return None
-        depth, columns = y.data.shape
-        rows = x if given.rank == 2 else emit(Reshape(newshape=(-1, depth)), x)
-        result = emit(Dense(), rows, emit(Transpose(axes=(1, 0)), y))
-        if given.rank == 2:
-            return result
-        return emit(Reshape(newshape=(*given.shape[:-1], columns)), result)
+        if given.rank == 1:
+            row = emit(Reshape(newshape=(1, y.data.shape[0])), x)
+            product = emit(Dense(), row, emit(Transpose(axes=(1, 0)), y))
+            return emit(Reshape(newshape=(y.data.shape[1],)), product)
+        return emit(Dense(), x, emit(Transpose(axes=(1, 0)), y))
 
 
 def _columns(shape: Sequence[Dim]) -> tuple[Dim, ...]:

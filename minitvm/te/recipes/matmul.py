@@ -1,0 +1,120 @@
+"""Products of matrices: register tiles of rows by blocks of columns, one vector of lanes each.
+
+    for each tile of column blocks           weights are read once, in order
+        for each tile of rows                rows come from the cache
+            tile = 0
+            for each k                       tile += row[k] * weights[k]  (unrolled over the tile)
+            output tile = epilogue(tile)
+
+What is fused behind the product (bias, activation, residual) is applied to a tile as it is stored.
+Rows and columns that tiles do not divide get tiles of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minitvm.target import Target
+from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.share import share, work
+from minitvm.te.recipes.tiles import FMA_LATENCY, FMA_PER_CYCLE, Tile
+from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.te.tensor import IterVar, Tensor
+
+ROW_CYCLES, BLOCK_CYCLES = 0.04, 0.06
+"""What a step of the reduction costs for each row, whose elements lie in a line and often a page of
+their own, and for each block, a vector of weights from beyond the first cache."""
+MOST_BLOCKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Of a product: rows, blocks of columns, and products summed up."""
+
+    rows: int
+    blocks: int
+    depth: int
+
+
+def product_cycles(tile: Tile, depth: int) -> float:
+    """Estimated cycles of one tile."""
+    products = tile.points * tile.blocks
+    loads = (tile.points + tile.blocks) / 2 if tile.blocks > 1 else 1.15 * products / 2
+    step = max(products / FMA_PER_CYCLE, loads, FMA_LATENCY)
+    step += ROW_CYCLES * tile.points + BLOCK_CYCLES * tile.blocks
+    return depth * step + 2 * products + 12
+
+
+def product_total(tile: Tile, extents: Extents) -> float:
+    """Estimated cycles of a product in such tiles, and smaller ones for what they leave."""
+    full_rows, tail_rows = divmod(extents.rows, tile.points)
+    full_blocks, tail_blocks = divmod(extents.blocks, tile.blocks)
+    rows = ((tile.points, full_rows), (tail_rows, int(tail_rows > 0)))
+    blocks = ((tile.blocks, full_blocks), (tail_blocks, int(tail_blocks > 0)))
+    return sum(
+        row_count * block_count * product_cycles(Tile(r, b), extents.depth)
+        for r, row_count in rows for b, block_count in blocks if row_count * block_count
+    )
+
+
+def product_tiles(extents: Extents, target: Target) -> list[Tile]:
+    """The tiles that fit the registers."""
+    return [
+        tile
+        for b in range(1, min(extents.blocks, MOST_BLOCKS) + 1)
+        for r in range(1, min(extents.rows, target.vector_registers) + 1)
+        if (tile := Tile(r, b)).registers() <= target.vector_registers
+    ]
+
+
+def choose_product_tile(extents: Extents, target: Target) -> Tile:
+    """The tile of rows (its points) by blocks with the fewest estimated cycles."""
+    return min(product_tiles(extents, target), key=lambda tile: product_total(tile, extents))
+
+
+def split_by(stage: StageHandle, axis: IterVar, factor: int) -> tuple[IterVar | None, IterVar]:
+    """(outer, inner), or no outer axis where one tile covers the extent."""
+    if extent_of(axis) <= factor:
+        return None, axis
+    return stage.split(axis, factor=factor)
+
+
+def fuse_rows(stage: StageHandle, axes: Sequence[IterVar]) -> IterVar:
+    """One axis over all rows; those of extent 1, which have no loop, stay outside."""
+    long = [axis for axis in axes if extent_of(axis) != 1] or list(axes[-1:])
+    return stage.fuse(*long)
+
+
+def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
+    """A packed dense layer: a register tile of rows by blocks; others as any reduction."""
+    op = find_tag("dense_packed", [output])
+    unpacked = find_tag("dense_unpack", [output])
+    if op is None or unpacked is None or output.extents() != tuple(map(extent_of, unpacked.axis)):
+        schedule_default(s, anchor, output, target)
+        return
+    inline_injective(s, [output], keep=[op])
+    rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
+    tile = choose_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
+
+    out = s[output]
+    *leading, n = out.op.axis
+    m_outer, m_inner = split_by(out, fuse_rows(out, leading), tile.points)
+    n_outer, n_inner = split_by(out, n, tile.blocks * lanes)
+    n_block, lane = out.split(n_inner, factor=lanes)
+    tile_axes = [m_inner, n_block, lane]
+    outer = [axis for axis in (n_outer, m_outer) if axis is not None]
+    out.reorder(*outer, *tile_axes)
+    out.vectorize(lane)
+    if not outer:
+        return
+
+    dense = s[op]
+    dense.compute_at(out, outer[-1])
+    share(out, [n_outer, m_outer], work(op))
+    m, no, ni = op.axis
+    dense.reorder(op.reduce_axis[0], m, no, ni)
+    dense.vectorize(ni)
+    dense.unroll(m)
+    dense.unroll(no)
