@@ -75,6 +75,10 @@ class Op:
     layouts: ClassVar[tuple[str, ...]] = ()
     """The names of the fields that hold layouts, for `alter_layout` and `ConvertLayout`."""
 
+    reads_through_copies: ClassVar[bool] = False
+    """Whether it copies its arguments anyway, so that what only moves their elements, or computes
+    them one by one, is fused into that copy."""
+
     def infer(self, *types: Any) -> Type:
         """The result type; raises `TypeInferenceError` through `self.fail` for ill-typed calls."""
         raise NotImplementedError(f"{self.name} has no type rule")

@@ -161,7 +161,8 @@ def _node(value: Value, index_of: dict[Var, int], level: int) -> Node | None:
         case Call(Op() as op, _):
             if op.name in LAYOUT_CHANGES and level < 4:
                 return Node(Pattern.OPAQUE)
-            return Node(op.pattern, op.arity is None and op.pattern == Pattern.INJECTIVE)
+            joins_many = op.arity is None and op.pattern == Pattern.INJECTIVE
+            return Node(op.pattern, joins_many, op.reads_through_copies)
         case TupleGetItem(Var() as source, _) if source in index_of:
             return Node(Pattern.INJECTIVE)
         case _:

@@ -17,6 +17,7 @@ between the two join as well, so a group has one output and no path leaves it an
 | 0 | out-elementwise | elementwise only | <= broadcast | <= broadcast |
 | 0 | <= broadcast | <= injective, or reduction | <= injective | <= out-elementwise |
 | 1 | injective | <= injective | <= injective | <= injective |
+| 1 | <= injective | any | <= injective | copies its arguments: <= out-elementwise |
 | 2 | <= injective | <= injective | <= injective | joins many: <= injective |
 
 An operator with any number of arguments, such as concatenate, joins many: it takes them as if from
@@ -37,10 +38,12 @@ from minitvm.relay.op import Pattern
 @dataclass(slots=True)
 class Node:
     """An operation: its pattern, its users with the patterns with which they read it, and whether
-    its value is also needed outside the graph."""
+    its value is also needed outside the graph. One that `copies` its arguments may compute them
+    as it does so."""
 
     pattern: Pattern
     joins_many: bool = False
+    copies: bool = False
     escapes: bool = False
     users: list[tuple[int, Pattern]] = field(default_factory=list)
 
@@ -172,6 +175,8 @@ class Partition:
             if own <= Pattern.BROADCAST and way <= Pattern.COMM_REDUCE:
                 return Pattern.INJECTIVE, Pattern.OUT_ELEMWISE_FUSABLE
             return None
+        if phase == 1 and own <= Pattern.INJECTIVE and self.nodes[end].copies:
+            return Pattern.INJECTIVE, Pattern.OUT_ELEMWISE_FUSABLE
         if own == Pattern.INJECTIVE or (phase == 2 and own <= Pattern.INJECTIVE):
             return Pattern.INJECTIVE, Pattern.INJECTIVE
         return None

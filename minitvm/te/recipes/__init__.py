@@ -5,11 +5,13 @@ a convolution) and its output (the anchor itself, or what was fused behind it). 
 shapes and on the target's vector width, registers and caches, never on a model.
 """
 
+from minitvm.te.recipes.attention import schedule_attention
 from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
 from minitvm.te.recipes.matmul import schedule_dense
 
 __all__ = [
+    "schedule_attention",
     "schedule_conv2d",
     "schedule_default",
     "schedule_dense",

@@ -1,6 +1,7 @@
 """The operators of neural networks: convolution, products, pooling, normalisation, activations."""
 
 from minitvm.relay.ops.nn.activations import LeakyRelu, PRelu, Relu
+from minitvm.relay.ops.nn.attention import Attention
 from minitvm.relay.ops.nn.bias_add import BiasAdd
 from minitvm.relay.ops.nn.conv1d import Conv1d
 from minitvm.relay.ops.nn.conv2d import Conv2d
@@ -12,6 +13,7 @@ from minitvm.relay.ops.nn.pooling import AvgPool2d, GlobalAvgPool2d, GlobalMaxPo
 from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
 
 __all__ = [
+    "Attention",
     "AvgPool2d",
     "BatchMatmul",
     "BatchNorm",
