@@ -50,6 +50,7 @@ from minitvm.relay.passes import (
     fast_math,
     fold_constant,
     fold_scale_axis,
+    fuse_attention,
     fuse_ops,
     infer_type,
     inline,
@@ -99,6 +100,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             combine_parallel_batch_matmul(),
             simplify_expr,
             eliminate_common_subexpr,
+            fuse_attention,  # products and softmax, once common parts are one
             alter_op_layout(target),  # packed data and weights, transforms at the edges
             simplify_expr,  # which meet other moves of elements there
             fast_math,  # from level 4 on: approximations

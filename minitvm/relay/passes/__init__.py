@@ -15,6 +15,7 @@ from minitvm.relay.passes.eliminate_common_subexpr import eliminate_common_subex
 from minitvm.relay.passes.fast_math import fast_math
 from minitvm.relay.passes.fold_constant import fold_constant
 from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
+from minitvm.relay.passes.fuse_attention import fuse_attention
 from minitvm.relay.passes.fuse_ops import fuse_ops
 from minitvm.relay.passes.infer_type import infer_type
 from minitvm.relay.passes.inline import inline
@@ -36,6 +37,7 @@ ALL: tuple[Pass[Module], ...] = (
     fast_math,
     fold_constant,
     fold_scale_axis,
+    fuse_attention,
     fuse_ops,
     infer_type,
     inline,
@@ -78,6 +80,7 @@ __all__ = [
     "fast_math",
     "fold_constant",
     "fold_scale_axis",
+    "fuse_attention",
     "fuse_ops",
     "infer_type",
     "inline",
