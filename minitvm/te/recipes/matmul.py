@@ -17,16 +17,21 @@ from dataclasses import dataclass
 
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
-from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.share import share, work
 from minitvm.te.recipes.tiles import FMA_LATENCY, FMA_PER_CYCLE, Tile
 from minitvm.te.schedule import Schedule, StageHandle
-from minitvm.te.tensor import IterVar, Tensor
+from minitvm.te.tensor import Compute, IterVar, Tensor
+from minitvm.tir import ir, walk
 
 ROW_CYCLES, BLOCK_CYCLES = 0.04, 0.06
 """What a step of the reduction costs for each row, whose elements lie in a line and often a page of
 their own, and for each block, a vector of weights from beyond the first cache."""
 MOST_BLOCKS = 6
+ENOUGH_COLUMNS = 4
+"""With so many tiles of columns, threads share these, and each reads only its own weights."""
+CHEAP = ("abs", "sqrt", "fma", "floor", "ceil", "trunc", "round", "likely", "if_then_else", "isnan")
+"""Intrinsics that are an instruction or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +99,66 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
     if op is None or unpacked is None or output.extents() != tuple(map(extent_of, unpacked.axis)):
         schedule_default(s, anchor, output, target)
         return
-    inline_injective(s, [output], keep=[op])
+    held = [op, *([unpacked] if unpacked is not output.op and calls_functions(output, op) else [])]
+    inline_injective(s, [output], keep=held)
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
     tile = choose_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
 
     out = s[output]
-    *leading, n = out.op.axis
-    m_outer, m_inner = split_by(out, fuse_rows(out, leading), tile.points)
-    n_outer, n_inner = split_by(out, n, tile.blocks * lanes)
-    n_block, lane = out.split(n_inner, factor=lanes)
-    tile_axes = [m_inner, n_block, lane]
-    outer = [axis for axis in (n_outer, m_outer) if axis is not None]
-    out.reorder(*outer, *tile_axes)
-    out.vectorize(lane)
+    outer = _output_tiles(out, tile, lanes)
     if not outer:
         return
-
+    if len(held) > 1:
+        _copy_tile(s[unpacked], out, outer[-1], lanes)
     dense = s[op]
     dense.compute_at(out, outer[-1])
-    share(out, [n_outer, m_outer], work(op))
+    share(out, _shared_loops(op, outer, tile, target), work(op))
     m, no, ni = op.axis
     dense.reorder(op.reduce_axis[0], m, no, ni)
     dense.vectorize(ni)
     dense.unroll(m)
     dense.unroll(no)
+
+
+def calls_functions(output: Tensor, product: Compute) -> bool:
+    """Whether what follows a product computes a function such as erf: code too long to repeat for
+    every vector of a tile."""
+    return any(
+        isinstance(node, ir.Call) and node.name not in CHEAP
+        for op in computations([output]) if op is not product
+        for body in op.bodies for node in walk.walk(body)
+    )
+
+
+def _shared_loops(op: Compute, outer: list[IterVar], tile: Tile, target: Target) -> list[IterVar]:
+    """The loops that threads may share: that over tiles of rows only where it may stand outside,
+    because each tile can read all weights from the cache, and where there are few of columns."""
+    _, blocks, lanes = (extent_of(axis) for axis in op.axis)
+    weights = 4 * blocks * lanes * extent_of(op.reduce_axis[0])
+    tiles = -(-blocks // tile.blocks)
+    whole = tiles >= ENOUGH_COLUMNS or (tiles > 1 and weights > target.l2_bytes // 4)
+    return outer[:1] if whole else outer
+
+
+def _output_tiles(out: StageHandle, tile: Tile, lanes: int) -> list[IterVar]:
+    """Makes loops over tiles, which it gives, and over the rows, blocks of columns and lanes of
+    one."""
+    *leading, n = out.op.axis
+    m_outer, m_inner = split_by(out, fuse_rows(out, leading), tile.points)
+    n_outer, n_inner = split_by(out, n, tile.blocks * lanes)
+    n_block, lane = out.split(n_inner, factor=lanes)
+    outer = [axis for axis in (n_outer, m_outer) if axis is not None]
+    out.reorder(*outer, m_inner, n_block, lane)
+    out.vectorize(lane)
+    return outer
+
+
+def _copy_tile(copy: StageHandle, out: StageHandle, place: IterVar, lanes: int) -> None:
+    """Puts a tile of the product into memory of its own, where a loop can go through it."""
+    copy.compute_at(out, place)
+    *rows, n = copy.op.axis
+    block, lane = copy.split(n, factor=lanes)
+    copy.vectorize(lane)
+    copy.unroll(block)
+    for axis in rows:
+        copy.unroll(axis)
