@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz faults bench clean
+.PHONY: demo test lint fuzz faults soak bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/mobilenet_v2.py
@@ -20,6 +20,9 @@ fuzz: $(VENV)/dev.stamp
 
 faults: $(VENV)/dev.stamp
 	$(BIN)/python tests/plant_faults.py
+
+soak: $(VENV)/dev.stamp
+	$(BIN)/python -m minitvm.testing.soak
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/mobilenet_v2.py
