@@ -33,20 +33,13 @@ from minitvm.te.extent import (
     simplified,
 )
 from minitvm.te.inline import Expansion, expand
-from minitvm.te.span import Span, relax, unite
+from minitvm.te.rolling import Roll, find_roll
+from minitvm.te.span import Dimension, Span, relax, unite
 from minitvm.te.stage import At, FuseRelation, SplitRelation, Stage, StageGraph, axis_extent
 from minitvm.te.tensor import Compute, IterVar, Scan
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import Const, Expr, Read, Var
 from minitvm.tir.simplify import Analyzer
-
-
-@dataclass(frozen=True, slots=True)
-class Dimension:
-    """One dimension of a region: [low, low + extent)."""
-
-    low: Expr
-    extent: Extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +56,7 @@ class Nest:
     guards: tuple[Expr, ...]
     bodies: tuple[Expr, ...]
     origin: Origin
+    roll: Roll | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +216,33 @@ def _nest(bounds: Bounds, stage: Stage, op: Compute, region: tuple[Dimension, ..
         for axis in (*op.axis, *op.reduce_axis)
     }
     expansions = [expand(body, points, bounds.graph, bounds.analyzer) for body in op.bodies]
+    roll = roll_of(bounds, stage, region)
+    guards = (*_region_guards(op, region, bounds.needed[stage], points),
+              *split_guards(stage, extents, values))
+    if isinstance(roll, Roll):
+        guards = (roll.is_new(values[op.axis[roll.dimension]]), *guards)
     return Nest(
-        stage, op, region, extents, variables, values, points,
-        (*_region_guards(op, region, bounds.needed[stage], points),
-         *split_guards(stage, extents, values)),
-        tuple(expansion.value for expansion in expansions),
-        _origin(op, expansions),
+        stage, op, region, extents, variables, values, points, guards,
+        tuple(expansion.value for expansion in expansions), _origin(op, expansions),
+        roll if isinstance(roll, Roll) else None,
     )
+
+
+def roll_of(bounds: Bounds, stage: Stage, region: Sequence[Dimension]) -> Roll | str | None:
+    """How a stage with a rolling buffer rolls; None without one, or where the loop runs once; in
+    words why it can't."""
+    if not stage.rolls or not isinstance(stage.attach, At):
+        return None
+    axis = stage.attach.axis
+    loop = bounds.nests[stage.attach.stage].variables[axis]
+    if not isinstance(loop, Var):
+        return None
+    return find_roll(region, loop, loop_start(axis), bounds.analyzer)
+
+
+def loop_start(leaf: IterVar) -> Expr:
+    """Where a loop starts: at zero, but for one over time."""
+    return leaf.start if leaf.kind == "scan" else Const(0, leaf.var.dtype)
 
 
 def _origin(op: Compute, expansions: Sequence[Expansion]) -> Origin:

@@ -67,6 +67,8 @@ def _call(step: Step) -> str:
             return f"set_scope({_text(scope)})"
         case steps.StorageAlign(_, axis, factor, offset):
             return f"storage_align({_text(axis)}, {factor}, {offset})"
+        case steps.RollingBuffer():
+            return "rolling_buffer()"
         case steps.Tensorize(_, axis, intrin):
             return f"tensorize({_text(axis)}, {_text(intrin)})"
     raise TypeError(f"not a step of a stage: {step!r}")
@@ -172,5 +174,6 @@ _STAGE: Mapping[str, Callable[..., Any]] = {
     "compute_root": steps.ComputeRoot,
     "set_scope": steps.SetScope,
     "storage_align": steps.StorageAlign,
+    "rolling_buffer": steps.RollingBuffer,
     "tensorize": steps.Tensorize,
 }

@@ -23,12 +23,12 @@ from minitvm.errors import LoweringError
 from minitvm.target import Target
 from minitvm.te.bounds import infer_bounds
 from minitvm.te.memory import Memory
-from minitvm.te.nest_writer import Layer, NestWriter, wrap
+from minitvm.te.nest_writer import Layer, NestWriter, allocation, wrap
 from minitvm.te.schedule import Schedule
 from minitvm.te.stage import Stage, StageGraph
 from minitvm.te.tensor import Compute, Tensor
 from minitvm.tir import ir, walk
-from minitvm.tir.ir import Allocate, Buffer, PrimFunc, Stmt, Var
+from minitvm.tir.ir import Buffer, PrimFunc, Stmt, Var
 
 
 def lower(
@@ -105,10 +105,5 @@ class _Lowering:
         nest = self.memory.bounds.nests[stage]
         computed = NestWriter(self.memory, nest, self.produce, self.target).write()
 
-        def layer(rest: Stmt) -> Stmt:
-            body = ir.seq(computed, rest)
-            for buffer in reversed(buffers):
-                body = Allocate(buffer, body, nest.origin)
-            return body
-
-        return layer
+        memory = allocation(buffers, nest.origin)
+        return lambda rest: memory(ir.seq(computed, rest))

@@ -1,8 +1,8 @@
 """The memory of stages: buffers, and where elements lie in them.
 
 A parameter of the function is the caller's; a stage at the root has memory for the whole tensor,
-one computed at a loop for its region there; `storage_align` pads a stride; the parts of a scan
-share the memory of its result.
+one computed at a loop for its region there, which goes round in a rolling buffer; `storage_align`
+pads a stride; the parts of a scan share the memory of its result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minitvm.te.extent import Extent, extent_of, extent_text, product
 from minitvm.te.stage import At, Stage, unique_name
 from minitvm.te.tensor import Scan, Tensor, output_dtypes
 from minitvm.tir import ir, walk
-from minitvm.tir.ir import Buffer, Const, Expr, Load, Read
+from minitvm.tir.ir import Buffer, Call, Const, Expr, Load, Read
 
 LOCAL_BYTES = 32 * 1024
 """The most memory that a stage computed inside a loop takes on the stack unless told otherwise."""
@@ -115,14 +115,39 @@ class Memory:
 
     def read(self, expr: Expr) -> Expr:
         """A te expression with loads for reads."""
+        if self.bounds.graph.owners:
+            return self._read_in_scan(expr)
         return walk.rewrite(expr, self._load)
+
+    def _read_in_scan(self, expr: Expr) -> Expr:
+        """`read`, with what conditions say of the steps that are read where they hold."""
+        match expr:
+            case Call("if_then_else", (condition, a, b)) if not _has_data(condition):
+                with self.bounds.analyzer.constraint(condition):
+                    chosen = self._read_in_scan(a)
+                return ir.if_then_else(condition, chosen, self._read_in_scan(b))
+        parts = tuple(map(self._read_in_scan, walk.children(expr)))
+        return self._load(walk.with_children(expr, parts))
 
     def _load(self, expr: Expr) -> Expr:
         if not isinstance(expr, Read):
             return expr
-        stage = self.bounds.graph.by_op[expr.tensor.op]
-        buffer, indices = self.where(stage, expr.tensor.index, expr.indices)
+        stage, indices = self.bounds.graph.by_op[expr.tensor.op], expr.indices
+        if stage.is_input and stage in self.bounds.graph.owners:
+            indices = (self._past_step(stage, indices[0]), *indices[1:])
+        buffer, indices = self.where(stage, expr.tensor.index, indices)
         return Load(buffer, indices)
+
+    def _past_step(self, state: Stage, step: Expr) -> Expr:
+        """The step of a state that is read. A box may hold more than is read; elements that no one
+        reads are computed from other steps than theirs, so that none is read that isn't there."""
+        scan, _ = self.bounds.graph.owners[state]
+        (time,) = self.bounds.nests[scan].points.values()
+        if not self.bounds.analyzer.prove(step >= 0):
+            step = ir.maximum(step, 0)
+        if not self.bounds.analyzer.prove(step < time):
+            step = ir.minimum(step, time - 1)
+        return step
 
     def where(
         self, stage: Stage, index: int, indices: tuple[Expr, ...]
@@ -133,12 +158,27 @@ class Memory:
             return self.buffers[owner], indices
         if isinstance(stage.attach, At):
             simplify = self.bounds.analyzer.simplify
-            region = self.bounds.nests[stage].region
-            indices = tuple(
+            nest = self.bounds.nests[stage]
+            indices = self.rolled(nest, indices, tuple(
                 simplify(index - ir.cast(dimension.low, index.dtype))
-                for index, dimension in zip(indices, region)
-            )
+                for index, dimension in zip(indices, nest.region)
+            ))
         return self.buffers[stage, index], self.place(stage, indices)
+
+    def rolled(
+        self, nest: Nest, indices: tuple[Expr, ...], offsets: tuple[Expr, ...]
+    ) -> tuple[Expr, ...]:
+        """Offsets in a region, but for a rolling dimension, where an element keeps its place."""
+        roll = nest.roll
+        if roll is None:
+            return offsets
+        index = ir.cast(indices[roll.dimension], roll.base.dtype)
+        at = self.bounds.analyzer.simplify(roll.place(index))
+        return (*offsets[: roll.dimension], at, *offsets[roll.dimension + 1 :])
+
+
+def _has_data(condition: Expr) -> bool:
+    return any(isinstance(node, Read | Load) for node in walk.walk(condition))
 
 
 def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]:

@@ -15,7 +15,7 @@ from minitvm.errors import LoweringError
 from minitvm.origin import Origin
 from minitvm.target import Target
 from minitvm.te.attach import attached_to
-from minitvm.te.bounds import Nest, loop_variables
+from minitvm.te.bounds import Nest, loop_start, loop_variables
 from minitvm.te.extent import as_index
 from minitvm.te.memory import Memory
 from minitvm.te.pragmas import auto_unroll
@@ -25,6 +25,7 @@ from minitvm.te.tensor_intrin import BufferView, Parts
 from minitvm.te.tensorize import Place, match, outputs_of
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
+    Allocate,
     Buffer,
     Call,
     Const,
@@ -49,6 +50,17 @@ def wrap(body: Stmt, layers: Sequence[Layer]) -> Stmt:
     for layer in reversed(layers):
         body = layer(body)
     return body
+
+
+def allocation(buffers: Sequence[Buffer], origin: Origin) -> Layer:
+    """Memory around a statement."""
+
+    def layer(body: Stmt) -> Stmt:
+        for buffer in reversed(buffers):
+            body = Allocate(buffer, body, origin)
+        return body
+
+    return layer
 
 
 class NestWriter:
@@ -78,7 +90,9 @@ class NestWriter:
             self.indices = tuple(self.nest.points[axis.var] for axis in op.axis)
             return
         self.buffers = [self.memory.buffers[self.stage, index] for index in range(len(op.bodies))]
-        indices = tuple(self.nest.values[axis] for axis in op.axis)
+        points = tuple(self.nest.points[axis.var] for axis in op.axis)
+        offsets = tuple(self.nest.values[axis] for axis in op.axis)
+        indices = self.memory.rolled(self.nest, points, offsets)
         self.indices = self.memory.place(self.stage, indices)
 
     def write(self) -> Stmt:
@@ -92,11 +106,24 @@ class NestWriter:
             for leaf in outer:
                 if leaf is reduce:
                     layers.append(self._before(self._start_reduction(leaf)))
+                first, then = self._attached(leaf)
+                layers += [self._memory_of(producer) for producer in first if producer.rolls]
                 layers += self._loop(leaf, variables[leaf])
+                layers += map(self.produce, first)
                 layers += self._unproven(guards.get(leaf, ()), facts)
-                for producer in attached_to(self.graph, self.stage, leaf):
-                    layers.append(self.produce(producer))
+                layers += map(self.produce, then)
             return wrap(self._innermost(reduce is not None), layers)
+
+    def _attached(self, leaf: IterVar) -> tuple[list[Stage], list[Stage]]:
+        """The stages computed at a loop, producers first: up to the last with a rolling buffer,
+        which every iteration must compute, whether it has guards or not; and the others."""
+        stages = attached_to(self.graph, self.stage, leaf)
+        count = max((at + 1 for at, stage in enumerate(stages) if stage.rolls), default=0)
+        return stages[:count], stages[count:]
+
+    def _memory_of(self, producer: Stage) -> Layer:
+        """The memory of a stage with a rolling buffer, around the loop that it is computed at."""
+        return allocation(self.memory.allocate(producer), self.memory.bounds.nests[producer].origin)
 
     def _outer_leaves(self) -> list[IterVar]:
         """The loops to write: all, or those around a tensor intrinsic."""
@@ -170,7 +197,7 @@ class NestWriter:
 
         def layer(body: Stmt) -> Stmt:
             inner = auto_unroll(body, steps) if steps else body
-            return For(variable, _start(leaf, variable), extent, kind, inner, self.nest.origin)
+            return For(variable, loop_start(leaf), extent, kind, inner, self.nest.origin)
 
         return [layer]
 
@@ -286,11 +313,6 @@ def with_origin(statement: Stmt, origin: Origin) -> Stmt:
         return node if node.origin else replace(node, origin=origin)
 
     return walk.rewrite_statement(statement, give)
-
-
-def _start(leaf: IterVar, variable: Expr) -> Expr:
-    """Where a loop starts: at zero, but for one over time."""
-    return leaf.start if leaf.kind == "scan" else Const(0, variable.dtype)
 
 
 def _place_guards(

@@ -35,6 +35,7 @@ from minitvm.te.steps import (
     Pragma,
     Reorder,
     Rfactor,
+    RollingBuffer,
     SetScope,
     Split,
     Step,
@@ -272,6 +273,11 @@ class StageHandle:
         """Pads the stage's memory: the stride of `axis` is a multiple of `factor`, plus
         `offset`."""
         self.schedule.apply(StorageAlign(self.name, self.axis_name(axis), factor, offset))
+
+    def rolling_buffer(self) -> None:
+        """Keeps what the loop that the stage is computed at needs again, in a circular buffer;
+        each iteration computes what is new."""
+        self.schedule.apply(RollingBuffer(self.name))
 
     def pragma(self, axis: Axis, name: str, value: int | str | bool | None = None) -> None:
         """Records a name and a value on a loop."""

@@ -40,7 +40,9 @@ def _stage_lines(bounds: Bounds, nest: Nest) -> list[str]:
     stage, lines, depth = nest.stage, [], 0
     if isinstance(stage.attach, At) and stage not in bounds.graph.owners:
         shape = ", ".join(extent_text(dimension.extent) for dimension in nest.region)
-        lines.append(f"# {stage.name}: {stage.scope or 'memory'} ({shape})")
+        loop = stage.attach.stage.labels[stage.attach.axis]
+        rolls = f", rolling over {loop}" if nest.roll is not None else ""
+        lines.append(f"# {stage.name}: {stage.scope or 'memory'} ({shape}){rolls}")
     for leaf in stage.leaves:
         kind = stage.annotations.get(leaf, "range")
         extent = extent_text(nest.extents[leaf])

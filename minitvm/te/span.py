@@ -26,6 +26,14 @@ class Span:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of a region: [low, low + extent)."""
+
+    low: Expr
+    extent: Extent
+
+
 def relax(expr: Expr, moving: Mapping[Var, Extent], analyzer: Analyzer) -> Span | None:
     """A span that holds `expr` while each variable v of `moving` runs over [0, moving[v])."""
     match expr:

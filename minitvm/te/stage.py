@@ -3,7 +3,8 @@
     StageGraph = stages, producers first; a lookup from operation to stage
     Stage      = op, leaves: IterVar* (the loops, outermost first),
                  relations: (Split | Fuse)* (how the leaves came from the axes of op),
-                 annotations: IterVar -> kind, attach: ROOT | INLINE | At(stage, axis), scope
+                 annotations: IterVar -> kind, attach: ROOT | INLINE | At(stage, axis), scope,
+                 rolls (whether it keeps what the loop that it is computed at needs again)
 
 Stages refer to operations by identity; a stage whose operation is replaced (by `cache_write` or
 `cache_read`) still answers for the old one, so no consumer needs rewriting.
@@ -99,6 +100,7 @@ class Stage:
     alignment: tuple[int, int, int] | None = None  # dimension, factor, offset
     tensorized: tuple[IterVar, TensorIntrin] | None = None
     attach: Attach = "root"
+    rolls: bool = False
     scope: str | None = None
     labels: dict[IterVar, str] = field(default_factory=dict)
     axes: dict[str, IterVar] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """The steps of a schedule: frozen data on stages and axes by name.
 
     Step = Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline
-         | ComputeRoot | SetScope | StorageAlign | CacheRead | CacheWrite | Rfactor | Tensorize
+         | ComputeRoot | SetScope | StorageAlign | RollingBuffer | CacheRead | CacheWrite | Rfactor
+         | Tensorize
 
 A schedule is the tuple of its steps: replaying them on the same computes gives the same schedule.
 `to_json` and `from_json` turn a step into plain lists and values and back, for tuning records;
@@ -114,6 +115,13 @@ class StorageAlign:
 
 
 @dataclass(frozen=True, slots=True)
+class RollingBuffer:
+    """A stage keeps what the loop that it is computed at needs again, and computes the rest."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRead:
     """A new stage copies output `index` of `stage`; the readers read the copy."""
 
@@ -150,12 +158,13 @@ class Tensorize:
 
 
 Step = (Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline | ComputeRoot
-        | SetScope | StorageAlign | CacheRead | CacheWrite | Rfactor | Tensorize)
+        | SetScope | StorageAlign | RollingBuffer | CacheRead | CacheWrite | Rfactor | Tensorize)
 
 KINDS: Mapping[str, type[Step]] = {
     kind.__name__: kind
     for kind in (Split, Fuse, Reorder, Annotate, Bind, Pragma, ComputeAt, ComputeInline,
-                 ComputeRoot, SetScope, StorageAlign, CacheRead, CacheWrite, Rfactor, Tensorize)
+                 ComputeRoot, SetScope, StorageAlign, RollingBuffer, CacheRead, CacheWrite, Rfactor,
+                 Tensorize)
 }
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "int | None": (int, type(None)), "LoopKind": (str,),

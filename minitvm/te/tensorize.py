@@ -9,7 +9,7 @@ the box on, must be the intrinsic's up to the names of axes and tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -147,7 +147,7 @@ class _Matcher:
         points = self._pair_axes(op, intrin, sides)
         self._match_bodies(op, intrin, points)
         for tensor in intrin.op.inputs:
-            self._check_padding(tensor)
+            self._check_input(tensor)
         dimensions = self._output_dimensions(op, intrin, sides)
         return Match(intrin, tuple((t, self.places[t]) for t in intrin.op.inputs), dimensions,
                      self.inner)
@@ -204,9 +204,10 @@ class _Matcher:
     def _output_dimensions(
         self, op: Compute, intrin: TensorIntrin, sides: Mapping[IterVar, int]
     ) -> tuple[int | None, ...]:
-        self._check_memory(self.nest.stage)
-        long = iter([position for position, axis in enumerate(op.axis) if sides[axis] > 1])
-        return tuple(next(long) if _size(axis) > 1 else None for axis in intrin.op.axis)
+        long = [position for position, axis in enumerate(op.axis) if sides[axis] > 1]
+        self._check_memory(self.nest.stage, long)
+        remaining = iter(long)
+        return tuple(next(remaining) if _size(axis) > 1 else None for axis in intrin.op.axis)
 
     # --- the body -------------------------------------------------------------------------------
 
@@ -284,12 +285,16 @@ class _Matcher:
     def _is_local(self, expr: Expr) -> bool:
         return any(node in self.local for node in walk.walk(expr) if isinstance(node, Var))
 
-    def _check_padding(self, tensor: Tensor) -> None:
+    def _check_input(self, tensor: Tensor) -> None:
         if tensor not in self.places:
             raise MismatchError(f"it reads nothing for {tensor.name} of the intrinsic")
-        self._check_memory(self.places[tensor].stage)
+        place = self.places[tensor]
+        self._check_memory(place.stage, place.dimensions)
 
-    def _check_memory(self, stage: Stage) -> None:
+    def _check_memory(self, stage: Stage, dimensions: Collection[int | None]) -> None:
+        nest = self.bounds.nests.get(stage)
+        if nest is not None and nest.roll is not None and nest.roll.dimension in dimensions:
+            raise MismatchError(f"the memory of {stage.name} goes round in a rolling buffer")
         op = stage.op
         rank = len(op.axis) if isinstance(op, Compute) else 0
         if stage.alignment is not None and stage.alignment[0] < rank - 2:

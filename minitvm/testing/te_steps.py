@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from minitvm import te
 from minitvm.errors import ScheduleError
 from minitvm.te.schedule import Schedule, StageHandle
+from minitvm.te.stage import At
 from minitvm.te.tensor import Compute, IterVar, Tensor
 from minitvm.testing.choices import Choices
 from minitvm.testing.te_oracle import Program
@@ -136,6 +137,14 @@ def _flatten_reader(draw: Choices, schedule: Schedule, stage: StageHandle) -> No
         stage.compute_at(parent, outer)
 
 
+def _roll(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
+    """What rows of a reader need, computed row by row (or in blocks), and only what is new."""
+    parent = _reader(draw, schedule, stage)
+    if not isinstance(stage.stage.attach, At) and parent is not None:
+        stage.compute_at(parent, _axis(draw, parent))
+    stage.rolling_buffer()
+
+
 def _place(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
     if draw.integer(0, 1):
         stage.compute_inline()
@@ -178,5 +187,5 @@ def _rfactor(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
 
 
 _PRIMITIVES = (_split, _split, _fuse, _reorder, _annotate, _annotate, _compute_at,
-               _compute_at_reader, _tile_reader, _tile_reader, _flatten_reader, _place, _memory,
-               _cache_write, _cache_read, _rfactor)
+               _compute_at_reader, _tile_reader, _tile_reader, _flatten_reader, _roll, _roll,
+               _place, _memory, _cache_write, _cache_read, _rfactor)

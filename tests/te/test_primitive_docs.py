@@ -38,7 +38,16 @@ def sum_program():
     return {"A": A, "E": E, "s": te.create_schedule(E)}, (A, E)
 
 
+def window_program():
+    A = te.placeholder((8,), name="A")
+    C = te.compute((8,), lambda y: A[y] * 2.0, name="C")
+    G = te.compute((6,), lambda i: C[i] + C[i + 1] + C[i + 2], name="G")
+    return {"A": A, "C": C, "G": G, "s": te.create_schedule(G)}, (A, G)
+
+
 def program(after):
+    if "G[" in after:
+        return window_program()
     if "E[" in after:
         return sum_program()
     return vector_program() if "B[" in after else matrix_program("A[" not in after)
@@ -69,7 +78,7 @@ def test_every_loop_changing_primitive_is_documented():
     assert {function.__name__ for function in DOCUMENTED} >= {
         "apply_split", "apply_fuse", "apply_reorder", "apply_annotate", "apply_compute_at",
         "apply_compute_inline", "apply_compute_root", "apply_cache_read", "apply_cache_write",
-        "apply_pragma", "apply_rfactor", "apply_storage_align",
+        "apply_pragma", "apply_rfactor", "apply_storage_align", "apply_rolling_buffer",
     }
 
 
@@ -87,5 +96,6 @@ def test_the_page_names_every_primitive():
     page = generated_page()
     for name in ("split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind",
                  "pragma", "compute_at", "compute_inline", "compute_root", "set_scope",
-                 "storage_align", "cache_read", "cache_write", "rfactor", "tensorize"):
+                 "storage_align", "rolling_buffer", "cache_read", "cache_write", "rfactor",
+                 "tensorize"):
         assert re.search(rf"^`s(\[T\])?\.{name}\(.*`: [(\w]", page, re.MULTILINE), name

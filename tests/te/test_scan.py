@@ -176,6 +176,24 @@ def test_what_is_needed_of_a_stage_is_its_row_of_the_step():
     check(s, Program((X,), (sums,)))
 
 
+def test_a_copy_of_a_state_for_readers_at_several_distances_reads_no_later_step():
+    """From half of the steps ago to the last one: a box of one size for all steps holds more."""
+    X = te.placeholder((9, WIDTH), name="X")
+    state = te.placeholder((9, WIDTH), name="state")
+    init = te.compute((3, WIDTH), lambda t, i: X[t, i] + 1.0, name="init")
+    half = te.compute((5, WIDTH), lambda h, i: state[h, i] + 1.0, name="half")
+    last = te.compute((9, WIDTH), lambda t, i: te.if_then_else(
+        t >= 2, state[t - 1, i] - state[t - 2, i], 1.0), name="last")
+    update = te.compute((9, WIDTH), lambda t, i: half[(t - 1) // 2, i] - last[t, i], name="update")
+    result = te.scan(init, update, state, name="result")
+    s = te.create_schedule(result)
+    check(s, Program((X,), (result,)))
+    copied = s.cache_read(state, "local", [half, last])
+    check(s, Program((X,), (result,)))
+    s.cache_read(copied, "local", [half, last])
+    check(s, Program((X,), (result,)))
+
+
 def test_several_first_steps_and_symbolic_time():
     m = te.var("m")
     X = te.placeholder((2, 3), name="X")

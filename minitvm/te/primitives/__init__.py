@@ -19,8 +19,10 @@ from minitvm.te.primitives.place import (
     apply_compute_at,
     apply_compute_inline,
     apply_compute_root,
+    apply_rolling_buffer,
     apply_set_scope,
     apply_storage_align,
+    broken_roll,
 )
 from minitvm.te.primitives.reorder import apply_reorder
 from minitvm.te.primitives.rfactor import apply_rfactor
@@ -41,6 +43,7 @@ PRIMITIVES: Mapping[type[steps.Step], Callable[[StageGraph, Any], Any]] = {
     steps.ComputeRoot: apply_compute_root,
     steps.SetScope: apply_set_scope,
     steps.StorageAlign: apply_storage_align,
+    steps.RollingBuffer: apply_rolling_buffer,
     steps.CacheRead: apply_cache_read,
     steps.CacheWrite: apply_cache_write,
     steps.Rfactor: apply_rfactor,
@@ -51,14 +54,15 @@ PRIMITIVES: Mapping[type[steps.Step], Callable[[StageGraph, Any], Any]] = {
 def apply(graph: StageGraph, step: steps.Step) -> Any:
     """Runs the primitive of `step`; gives the axes or tensors that it makes.
 
-    In a graph with symbolic sizes or tensorized stages, a step may break what other steps did:
-    then it is undone, and refused.
+    In a graph with symbolic sizes, tensorized stages or rolling buffers, a step may break what
+    other steps did: then it is undone, and refused.
     """
-    if not graph.sizes and not any(stage.tensorized for stage in graph.stages):
+    fragile = any(stage.tensorized or stage.rolls for stage in graph.stages)
+    if not graph.sizes and not fragile:
         return PRIMITIVES[type(step)](graph, step)
     restore = graph.snapshot(graph.stages)
     result = PRIMITIVES[type(step)](graph, step)
-    reason = broken_intrinsic(graph) or _symbolic_memory(graph)
+    reason = broken_intrinsic(graph) or broken_roll(graph) or _symbolic_memory(graph)
     if reason is not None:
         restore()
         action = f"{type(step).__name__} {step}"

@@ -1,9 +1,10 @@
-"""compute_at, compute_inline, compute_root, set_scope, storage_align: where a stage is computed
-and kept."""
+"""compute_at, compute_inline, compute_root, rolling_buffer, set_scope, storage_align: where a
+stage is computed and kept."""
 
 from __future__ import annotations
 
 from minitvm.te.attach import attached_to, legal_places
+from minitvm.te.bounds import infer_bounds, roll_of
 from minitvm.te.inline import too_large
 from minitvm.te.primitives.checks import (
     Illegal,
@@ -15,7 +16,14 @@ from minitvm.te.primitives.checks import (
 )
 from minitvm.te.show import refuse
 from minitvm.te.stage import At, Stage, StageGraph
-from minitvm.te.steps import ComputeAt, ComputeInline, ComputeRoot, SetScope, StorageAlign
+from minitvm.te.steps import (
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    RollingBuffer,
+    SetScope,
+    StorageAlign,
+)
 
 SCOPES = ("global", "local")
 
@@ -61,7 +69,7 @@ def apply_compute_at(graph: StageGraph, step: ComputeAt) -> None:
     if "parallel" in stage.annotations.values():
         refuse(graph, stage, action, "it has a parallel loop, which would start at each iteration")
     with attempt(graph, stage, action, stage):
-        stage.attach = At(parent, axis)
+        stage.attach, stage.rolls = At(parent, axis), False
         graph.changed(stage)
         check_places(graph)
 
@@ -111,7 +119,7 @@ def apply_compute_inline(graph: StageGraph, step: ComputeInline) -> None:
     if stage.bindings or "parallel" in stage.annotations.values():
         refuse(graph, stage, action, "its loops are shared among threads", ["compute_root"])
     with attempt(graph, stage, action, stage):
-        stage.attach = "inline"
+        stage.attach, stage.rolls = "inline", False
         reason = too_large(graph, stage)
         if reason is not None:
             raise Illegal(reason, choices)
@@ -138,9 +146,68 @@ def apply_compute_root(graph: StageGraph, step: ComputeRoot) -> None:
     """
     stage = find_stage(graph, step.stage, "compute_root")
     with attempt(graph, stage, "compute_root", stage):
-        stage.attach = "root"
+        stage.attach, stage.rolls = "root", False
         graph.changed(stage)
         check_places(graph)
+
+
+def apply_rolling_buffer(graph: StageGraph, step: RollingBuffer) -> None:
+    """Computes of a stage, in each iteration of the loop that it is computed at, only what no
+    iteration before has computed. The rest is kept in a circular buffer, no longer than what one
+    iteration reads.
+
+    What the loop needs must move by a fixed distance in one dimension, and overlap. The loop is no
+    parallel one; the loops around it may be, and the first iteration inside each of them computes
+    all. A later `compute_at`, `compute_inline` or `compute_root` of the stage ends it.
+
+    Given: s[C].compute_at(s[G], "i")
+    Step: s[C].rolling_buffer()
+    Before:
+        for i in range(6):
+            C = allocate((3,), "float32", scope="local")
+            for y in range(3):
+                C[y] = A[i + y] * 2.0
+            G[i] = C[0] + C[1] + C[2]
+    After:
+        C = allocate((3,), "float32", scope="local")
+        for i in range(6):
+            for y in range(3):
+                if likely(i < 1 or y >= 2):
+                    C[(i + y) % 3] = A[i + y] * 2.0
+            G[i] = C[i % 3] + C[(i + 1) % 3] + C[(i + 2) % 3]
+    """
+    action = "rolling_buffer"
+    stage = find_stage(graph, step.stage, action)
+    check_compute(graph, stage, action)
+    _check_own_memory(graph, stage, action)
+    if not isinstance(stage.attach, At):
+        refuse(graph, stage, action, "it is computed in no loop of another stage",
+               ["compute_at first"])
+    with attempt(graph, stage, action, stage):
+        stage.rolls = True
+        reason = broken_roll(graph)
+        if reason is not None:
+            raise Illegal(reason, ["compute_at a loop that needs parts of it again"])
+
+
+def broken_roll(graph: StageGraph) -> str | None:
+    """Why a stage with a rolling buffer can't have one as things are; None if all can."""
+    if not any(stage.rolls for stage in graph.stages):
+        return None
+    bounds = infer_bounds(graph)
+    for stage, nest in bounds.nests.items():
+        if not stage.rolls or not isinstance(stage.attach, At):
+            continue
+        place, axis = stage.attach.stage, stage.attach.axis
+        loop = f"the loop {place.labels[axis]} of {place.name}"
+        where = f"{stage.name} has a rolling buffer in {loop}"
+        kind = place.annotations.get(axis) or place.bindings.get(axis)
+        if kind not in (None, "serial", "unrolled"):
+            return f"{where}, whose iterations follow one another; it can't be {kind}"
+        reason = roll_of(bounds, stage, nest.region)
+        if isinstance(reason, str):
+            return f"{where}, and {reason}"
+    return None
 
 
 def apply_set_scope(graph: StageGraph, step: SetScope) -> None:

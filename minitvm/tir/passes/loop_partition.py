@@ -10,6 +10,10 @@ the loops inside it do. The loop becomes up to three, [before, interior, after]:
             if likely(i * 2 + j < 9):       ->              A[i * 2 + j] = ...
                 A[i * 2 + j] = ...                      A[8] = ...
 
+A guard `if likely(a or b)` says that `a` is the rare case: the loop that decides it is split there,
+so that `b` is left in the interior. (What a rolling buffer computes: all in the first iteration, or
+what is new.)
+
 A comparison that no value of the outer variable decides is left to the loops inside it. In a piece
 where a guard around all that it does never holds, the piece vanishes: a tail becomes a small tile.
 
@@ -33,7 +37,6 @@ from minitvm.tir import ir, walk
 from minitvm.tir.affine import Comparisons
 from minitvm.tir.bounds import Interval
 from minitvm.tir.ir import (
-    And,
     Call,
     Compare,
     Const,
@@ -56,6 +59,7 @@ from minitvm.tir.passes.copying import (
     map_body,
     substitute_statement,
 )
+from minitvm.tir.passes.guards import alternatives, conjuncts, disjunction, is_likely, usual
 from minitvm.tir.walk import walk_statements
 from minitvm.transform import make_pass
 
@@ -182,14 +186,30 @@ class _Partition:
     def condition(self, condition: Expr) -> Expr:
         """The conjunction of the comparisons that are not certain; false if one never holds."""
         parts = conjuncts(condition)
-        kept = [part for part in parts if not self.known.holds(part)]
-        if any(self.known.fails(part) for part in kept):
+        kept = [self.undecided(part) for part in parts if not self.holds(part)]
+        if any(self.fails(part) for part in kept):
             return Const(False, "bool")
-        if len(kept) == len(parts):
+        if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):
             return condition
         remaining = ir.conjunction(*kept)
         likely = is_likely(condition) and kept
         return Call("likely", (remaining,), "bool") if likely else remaining
+
+    def holds(self, part: Expr) -> bool:
+        """Whether a part of a conjunction certainly holds."""
+        return any(map(self.known.holds, alternatives(part)))
+
+    def fails(self, part: Expr) -> bool:
+        """Whether a part of a conjunction certainly does not hold."""
+        return all(map(self.known.fails, alternatives(part)))
+
+    def undecided(self, part: Expr) -> Expr:
+        """A part of a conjunction without alternatives that never hold; one of them stays."""
+        options = alternatives(part)
+        if len(options) == 1:
+            return part
+        kept = [option for option in options if not self.known.fails(option)] or options[:1]
+        return part if len(kept) == len(options) else disjunction(kept)
 
     # --- loops ----------------------------------------------------------------------------------
 
@@ -244,7 +264,8 @@ class _Partition:
         tails: dict[Expr, None] = {}
         padding: dict[Expr, None] = {}
         if isinstance(statement, If) and is_likely(statement.condition):
-            tails.update(dict.fromkeys(conjuncts(statement.condition)))
+            for part in conjuncts(statement.condition):
+                tails[usual(part)] = None
         for expr in walk.expressions(statement):
             padding.update(dict.fromkeys(self.guards_of(expr)))
         for body in walk.bodies(statement):
@@ -297,7 +318,7 @@ class _Partition:
     def idle(self, statement: Stmt) -> bool:
         match statement:
             case If(condition, then_body, None):
-                return any(map(self.known.fails, conjuncts(condition))) or self.idle(then_body)
+                return any(map(self.fails, conjuncts(condition))) or self.idle(then_body)
             case Store() | Invoke() | Evaluate():
                 return is_nothing(statement)
         return all(map(self.idle, walk.bodies(statement)))
@@ -362,29 +383,6 @@ class _Partition:
             result = self.statement(self.copy(loop.body, {}))
         self.cold, self.in_border = outer
         return result
-
-
-# --- conditions ---------------------------------------------------------------------------------
-
-
-def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of a conjunction, from left to right, without `likely`."""
-    match condition:
-        case And(a, b):
-            return conjuncts(a) + conjuncts(b)
-        case Call("likely", (inner,)):
-            return conjuncts(inner)
-    return [condition]
-
-
-def is_likely(condition: Expr) -> bool:
-    """Whether a part of a conjunction is marked as likely."""
-    match condition:
-        case And(a, b):
-            return is_likely(a) or is_likely(b)
-        case Call("likely"):
-            return True
-    return False
 
 
 def _leaves(statement: Stmt) -> int:
