@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from minitvm import te
 from minitvm.codegen.jit import build_kernel
+from minitvm.codegen.llvm import function_to_llvm
+from minitvm.codegen.machine import emit_assembly
 from minitvm.errors import ScheduleError
+from minitvm.target import Target
 from minitvm.te.schedule import Schedule
 from minitvm.te.tensor import Tensor
+from minitvm.testing.assembly import innermost_loops
 from minitvm.testing.te_machine import run_interpreter, run_machine
 from minitvm.testing.te_oracle import Program, evaluate, random_inputs
-from minitvm.tir import passes
+from minitvm.tir import ir, passes
 from minitvm.tir.ir import Allocate, For, If, PrimFunc
 from minitvm.tir.text import print_func
 from minitvm.tir.walk import walk_statements
@@ -296,3 +300,72 @@ def test_a_tensor_intrinsic_does_not_run_around_the_end_of_the_buffer():
     with pytest.raises(ScheduleError, match="the memory of t goes round in a rolling buffer"):
         s[out].tensorize("c", intrin)
     check(s, Program((x,), (out,)))
+
+
+def expanded_and_filtered(size: int) -> tuple[Schedule, list[Tensor]]:
+    """A 1x1 convolution, clipped below, and a depthwise 3x3 one; rows of the first roll."""
+    blocks, lanes, inputs = 2, 8, 12
+    x = te.placeholder((size, size, inputs), name="x")
+    w = te.placeholder((blocks, inputs, lanes), name="w")
+    d = te.placeholder((blocks, 3, 3, lanes), name="d")
+    c = te.reduce_axis((0, inputs), "c")
+    ky, kx = te.reduce_axis((0, 3), "ky"), te.reduce_axis((0, 3), "kx")
+    shape = (blocks, size, size, lanes)
+    sums = te.compute(shape, lambda b, i, j, v: te.sum(x[i, j, c] * w[b, c, v], axis=c), name="e")
+    clipped = te.compute(shape, lambda b, i, j, v: ir.maximum(sums[b, i, j, v], 0.0), name="r")
+
+    def filtered(b, i, j, v):
+        row, column = i + ky - 1, j + kx - 1
+        inside = te.all(row >= 0, row < size, column >= 0, column < size)
+        tap = te.if_then_else(inside, clipped[b, row, column, v], 0.0)
+        return te.sum(tap * d[b, ky, kx, v], axis=[ky, kx])
+
+    out = te.compute(shape, filtered, name="out")
+    s = te.create_schedule(out)
+    kept = s.cache_write(out, "local")
+    b, i, j, v = s[out].leaf_iter_vars
+    outer, inner = s[out].split(j, factor=7)
+    s[out].reorder(b, i, outer, inner, v)
+    s[out].vectorize(v)
+    s[kept].compute_at(s[out], outer)
+    _, _, j, v, *taps = s[kept].leaf_iter_vars
+    s[kept].reorder(*taps, j, v)
+    s[kept].vectorize(v)
+    s[kept].unroll(j)
+    s[clipped].compute_at(s[out], i)
+    s[clipped].rolling_buffer()
+    outer, inner = s[clipped].split("j", factor=7)
+    s[clipped].reorder(outer, inner, "v")
+    s[clipped].vectorize("v")
+    s[sums].compute_at(s[clipped], outer)
+    s[sums].reorder("c", "j", "v")
+    s[sums].vectorize("v")
+    s[sums].unroll("j")
+    return s, [x, w, d, out]
+
+
+def test_fused_convolutions_keep_three_rows_and_run_from_registers():
+    size = 14
+    s, args = expanded_and_filtered(size)
+    func = te.lower(s, args)
+    assert memory(func)["r"] == (1, 3, size, 8)
+    target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3")
+    loops = [loop for loop in innermost_loops(
+        emit_assembly(function_to_llvm(passes.lower(func), target), target))
+        if loop.multiplies_and_adds]
+    assert loops
+    for loop in loops:
+        assert not loop.stack_accesses
+        branches = [line for line in loop.instructions if line.startswith("j")]
+        assert len(branches) == 1, "no guard of a row stands in a hot loop"
+        assert not any("div" in line or "mul\t" in line.replace("vmul", "")
+                       for line in loop.instructions), "nor is the place of a row computed there"
+    rng = np.random.default_rng(2)
+    x, w, d = (rng.integers(-3, 4, array.extents()).astype("float32") for array in args[:3])
+    got = np.empty(args[3].extents(), "float32")
+    build_kernel(passes.lower(func))(x, w, d, got)
+    middle = np.maximum(np.einsum("ijc,bcv->bijv", x, w), 0)
+    padded = np.pad(middle, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = sum(padded[:, p : p + size, q : q + size] * d[:, None, None, p, q]
+                 for p in range(3) for q in range(3))
+    np.testing.assert_array_equal(got, wanted)
