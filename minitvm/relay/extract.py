@@ -81,6 +81,6 @@ def _is_view(group: Sequence[Binding]) -> bool:
     calls = [binding.value for binding in group if isinstance(binding.value, Call)]
     return (
         len(calls) == len(group)
-        and isinstance(calls[0].arguments[0], Var)
         and all(isinstance(call.callee, ShapeChange) for call in calls)
+        and isinstance(calls[0].arguments[0], Var)
     )

@@ -124,12 +124,17 @@ def _binding_losses(function: Function) -> list[Binding]:
                 tuples[binding.var] = binding.value
             case TupleGetItem(Var() as source, index) if source in tuples:
                 binding = replace(binding, value=tuples[source].fields[index])
+        is_static = _is_static(binding.value, static)
+        if is_static:
+            static.add(binding.var)  # be it only for a condition, which needs nothing to be live
         if binding.var not in live:
             continue
-        if isinstance(binding.value, Function) and binding.var not in called:
-            continue
-        if _is_static(binding.value, static):
-            static.add(binding.var)
+        if isinstance(binding.value, Function):
+            if binding.var not in called:
+                continue
+            identity.update(binding.value.params)
+        if is_static:
+            pass
         elif _may_be_identity(binding, static, identity):
             identity.add(binding.var)
         elif isinstance(binding.value, Call | Function):

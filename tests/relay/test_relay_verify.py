@@ -23,6 +23,8 @@ from minitvm.relay.ir import (
 )
 from minitvm.relay.ops.broadcast import Add
 from minitvm.relay.ops.elementwise import Cast, Negative
+from minitvm.relay.passes import fold_constant, simplify_expr
+from minitvm.relay.text import parse_module
 from minitvm.relay.verify import check_origins_kept, verify
 from minitvm.testing.relay_strategies import relay_cases
 
@@ -238,6 +240,55 @@ def test_the_branch_not_taken_may_go():
     check_origins_kept(before, module([x], [taken, cast], cast.var, cast.var.type))
     with pytest.raises(VerifyError, match="'cast'"):
         check_origins_kept(before, module([x], [other, lost], lost.var, lost.var.type))
+
+
+DECIDED = """
+def main(x: Tensor((2,), "float32"), n: Tensor((), "int32")) -> Tensor((2,), "float32"):
+    c = less(LEFT, const(2, (), "int32"))  #: "c"
+    if c:  #: "if"
+        a = f(x)  #: "a"
+        r = a
+    else:
+        b = cast(x, dtype="int8")  #: "b"
+        d = cast(b, dtype="float32")  #: "d"
+        r = d
+    return r
+
+def f(p: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
+    y = tanh(p)  #: "y"
+    return y
+"""
+
+
+def test_a_condition_computed_from_constants_decides():
+    before = parse_module(DECIDED.replace("LEFT", 'const(1, (), "int32")'))
+    check_origins_kept(before, fold_constant(before))
+    with pytest.raises(VerifyError, match="'b'"):  # of the else
+        check_origins_kept(parse_module(DECIDED.replace("LEFT", "n")), fold_constant(before))
+
+
+NESTED = """
+def main(x: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
+    def f(p: Tensor((2,), "float32")) -> Tensor((2,), "float32"):  #: "f"
+        a = FIRST  #: "a"
+        b = SECOND  #: "b"
+        return b
+    y = f(x)  #: "y"
+    return y
+"""
+
+
+def test_the_identity_on_a_parameter_of_a_closure_may_go():
+    def nested(first, second):
+        return parse_module(NESTED.replace("FIRST", first).replace("SECOND", second))
+
+    clipped = "clip({}, a_min=-1.0, a_max=1.0)"
+    before = nested("maximum(p, p)", clipped.format("a"))
+    after = simplify_expr(before)
+    assert '"a"' not in str(after)
+    check_origins_kept(before, after)
+    with pytest.raises(VerifyError, match="'a'"):
+        check_origins_kept(nested('cast(p, dtype="int8")', 'cast(a, dtype="float32")'), after)
 
 
 def test_nodes_of_functions_that_main_calls_count():

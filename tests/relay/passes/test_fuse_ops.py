@@ -82,6 +82,18 @@ def test_level_zero_makes_one_kernel_an_operator():
     assert names == ["fused_nn_conv2d", "fused_add", "fused_clip"]
 
 
+def test_an_operator_without_arguments_may_be_a_kernel_of_its_own():
+    builder = BlockBuilder()
+    zeros = builder.emit(op("zeros", shape=(4,), dtype="float32"), origin=origin("zeros"))
+    x = Var("x", zeros.type)
+    body = builder.finish(builder.emit(op("add"), x, zeros, origin=origin("add")))
+    before = Module({"main": Function((x,), body, zeros.type)})
+    with PassContext(opt_level=0):
+        after = fuse_ops(before)
+    assert sorted(f.body.bindings[0].value.callee.name for f in after.functions.values()
+                  if f.is_primitive) == ["add", "zeros"]
+
+
 def test_pass_takes_its_level_and_limit_from_the_context():
     module = main([image()], conv_bias_clip)
     with PassContext(opt_level=0):
