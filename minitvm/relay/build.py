@@ -79,6 +79,10 @@ class BlockBuilder:
         self._positions[binding.var] = len(self.bindings)
         self.bindings.append(binding)
 
+    def binds(self, atom: Atom) -> bool:
+        """Whether an atom is a variable that this block itself binds."""
+        return isinstance(atom, Var) and atom in self._positions
+
     def value_of(self, atom: Atom) -> Value | None:
         """The value bound to a variable in this block or an enclosing one; None for parameters
         and other atoms."""

@@ -161,3 +161,167 @@ def odd(n: COUNT) -> FLAG:
     return q
 """
 """Two functions that call each other."""
+
+CHOSEN = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    a = abs(x)  #: "a"
+    def shift(y: VECTOR) -> VECTOR:  #: "f"
+        b = add(y, a)  #: "b"
+        return b
+    if c:  #: "if"
+        k = shift
+    else:
+        s = negative(x)  #: "s"
+        def scale(y: VECTOR) -> VECTOR:  #: "g"
+            d = multiply(y, s)  #: "d"
+            return d
+        k = scale
+    r = k(x)  #: "r"
+    return r
+"""
+"""One closure or another: what they capture has another place each."""
+
+CHOSEN_PAIR = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    more = greater(n, const(1, (), "int32"))  #: "more"
+    if c:  #: "if"
+        p = (negate, x, double)  #: "p"
+        k = p
+    else:
+        d = double(x)  #: "d"
+        if more:  #: "inner"
+            q = (negate, d, negate)  #: "q"
+            l = q
+        else:
+            def same(y: VECTOR) -> VECTOR:  #: "same"
+                e = add(y, d)  #: "e"
+                return e
+            o = (same, d, same)  #: "o"
+            l = o
+        k = l
+    f = k[0]  #: "k0"
+    v = k[1]  #: "k1"
+    g = k[2]  #: "k2"
+    w = both(f, g, v)  #: "w"
+    return w
+
+def negate(x: VECTOR) -> VECTOR:
+    a = negative(x)  #: "negate"
+    return a
+
+def double(x: VECTOR) -> VECTOR:
+    a = add(x, x)  #: "double"
+    return a
+
+def both(f: MAP, g: MAP, x: VECTOR) -> VECTOR:
+    a = f(x)  #: "fx"
+    b = g(a)  #: "ga"
+    return b
+"""
+"""Functions in a tuple, chosen by nested branches and passed through a call."""
+
+FOLD = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    def plus(y: VECTOR) -> VECTOR:  #: "plus"
+        b = add(y, x)  #: "b"
+        return b
+    r = fold(plus, negate, n, x)  #: "r"
+    return r
+
+def negate(x: VECTOR) -> VECTOR:
+    a = negative(x)  #: "negate"
+    return a
+
+def fold(f: MAP, g: MAP, n: COUNT, x: VECTOR) -> VECTOR:
+    more = greater(n, const(0, (), "int32"))  #: "more"
+    if more:  #: "if"
+        m = subtract(n, const(1, (), "int32"))  #: "m"
+        y = f(x)  #: "y"
+        odd = equal(m, const(2, (), "int32"))  #: "odd"
+        if odd:  #: "oif"
+            h = f
+        else:
+            h = g
+        z = fold(h, f, m, y)  #: "z"
+        w = z
+    else:
+        w = x
+    return w
+"""
+"""A fold whose turns exchange functions, by a condition."""
+
+PICK = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    a = abs(x)  #: "a"
+    def shift(y: VECTOR) -> VECTOR:  #: "f"
+        b = add(y, a)  #: "b"
+        return b
+    l = pick(shift, n)  #: "l"
+    r = l(x)  #: "r"
+    return r
+
+def pick(f: MAP, n: COUNT) -> MAP:
+    more = greater(n, const(0, (), "int32"))  #: "more"
+    if more:  #: "pif"
+        m = subtract(n, const(1, (), "int32"))  #: "m"
+        odd = equal(m, const(2, (), "int32"))  #: "odd"
+        if odd:  #: "oif"
+            g = f
+        else:
+            g = negate
+        z = pick(g, m)  #: "z"
+        q = z
+    else:
+        q = f
+    return q
+
+def negate(x: VECTOR) -> VECTOR:
+    a = negative(x)  #: "na"
+    return a
+"""
+"""A recursive function that takes and gives functions."""
+
+EVEN_PICK = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    f = even(n, x)  #: "f"
+    r = f(x)  #: "r"
+    return r
+
+def even(n: COUNT, x: VECTOR) -> MAP:
+    more = greater(n, const(0, (), "int32"))  #: "more"
+    if more:  #: "if"
+        m = subtract(n, const(1, (), "int32"))  #: "m"
+        y = add(x, x)  #: "y"
+        z = odd(m, y)  #: "z"
+        q = z
+    else:
+        def minus(v: VECTOR) -> VECTOR:  #: "minus"
+            a = subtract(v, x)  #: "a"
+            return a
+        q = minus
+    return q
+
+def odd(n: COUNT, x: VECTOR) -> MAP:
+    more = greater(n, const(0, (), "int32"))  #: "more2"
+    if more:  #: "if2"
+        m = subtract(n, const(1, (), "int32"))  #: "m2"
+        z = even(m, x)  #: "z2"
+        def twice(v: VECTOR) -> VECTOR:  #: "twice"
+            u = add(v, x)  #: "u"
+            return u
+        three = equal(m, const(3, (), "int32"))  #: "three"
+        if three:  #: "if3"
+            o = twice
+        else:
+            o = z
+        q = o
+    else:
+        def times(v: VECTOR) -> VECTOR:  #: "times"
+            a = multiply(v, x)  #: "ta"
+            return a
+        q = times
+    return q
+"""
+"""Two functions that call each other and give closures."""
+
+CHOSEN_PROGRAMS = (CHOSEN, CHOSEN_PAIR, FOLD, PICK, EVEN_PICK)

@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from functional_programs import CLOSURES, EVEN, LOOP, NEST, SWAP, TWICE, program
+from functional_programs import (
+    CHOSEN_PROGRAMS,
+    CLOSURES,
+    EVEN,
+    LOOP,
+    NEST,
+    SWAP,
+    TWICE,
+    program,
+)
 from hypothesis import given
 
 import minitvm
@@ -62,6 +71,16 @@ def test_closures_and_branches_compile():
     for n in range(4):
         for flag in (True, False):
             agree(module, CLOSURES, x=STEP, n=count(n), c=np.array(flag))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("text", CHOSEN_PROGRAMS)
+def test_functions_chosen_at_run_time_compile(text, level):
+    module = minitvm.compile(program(text), opt_level=level)
+    check_compiled(module)
+    for n in range(6):
+        for flag in (True, False):
+            agree(module, text, x=STEP, n=count(n), c=np.array(flag))
 
 
 @pytest.mark.parametrize("text", [TWICE, NEST, EVEN])

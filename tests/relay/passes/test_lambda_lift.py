@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from functional_programs import CLOSURES, COUNT, LOOP, MAP, NEST, VECTOR, program
+from functional_programs import (
+    CHOSEN_PROGRAMS,
+    CLOSURES,
+    COUNT,
+    LOOP,
+    MAP,
+    NEST,
+    PICK,
+    VECTOR,
+    program,
+)
 from hypothesis import given
 
 from minitvm.errors import LoweringError
+from minitvm.relay.calls import tail_calls
 from minitvm.relay.interpret import run
 from minitvm.relay.ir import GlobalVar, Module
-from minitvm.relay.passes import ALL, alter_op_layout, inline, lambda_lift, remove_unused_functions
+from minitvm.relay.passes import (
+    ALL,
+    alter_op_layout,
+    dead_code_elimination,
+    inline,
+    lambda_lift,
+    remove_unused_functions,
+)
 from minitvm.relay.passes.lambda_lift import is_first_order
 from minitvm.relay.verify import check_origins_kept, verify
 from minitvm.target import Target
@@ -92,21 +110,43 @@ def main(n: COUNT) -> COUNT:
     assert set(module.functions) == {"main", "main_1"}
 
 
-UNKNOWN = """
+@pytest.mark.parametrize("text", CHOSEN_PROGRAMS)
+def test_functions_chosen_at_run_time_become_tags_and_what_they_capture(text):
+    module = lifted(text)
+    assert all(map(is_first_order, module.functions.values()))
+    for count in range(7):
+        for flag in (True, False):
+            given = {**INPUTS, "n": np.array(count, "int32"), "c": np.array(flag)}
+            assert same(run(module, given), run(program(text), given))
+
+
+def test_what_both_branches_can_see_is_not_passed_through_the_branch():
+    module = lifted("""
 def main(x: VECTOR, c: FLAG) -> VECTOR:
+    a = abs(x)  #: "a"
     if c:  #: "if"
         def f(y: VECTOR) -> VECTOR:  #: "f"
-            a = abs(y)  #: "a"
-            return a
+            b = add(y, a)  #: "b"
+            return b
         k = f
     else:
-        def g(y: VECTOR) -> VECTOR:  #: "g"
-            b = negative(y)  #: "b"
-            return b
-        k = g
+        k = negate
     r = k(x)  #: "r"
     return r
-"""
+
+def negate(x: VECTOR) -> VECTOR:
+    d = negative(x)  #: "d"
+    return d
+""")
+    chosen = module.main.body.bindings[1].var
+    assert str(chosen.type) == COUNT  # the tag alone
+
+
+def test_a_tail_call_that_gives_a_function_stays_a_tail_call():
+    module = dead_code_elimination(lifted(PICK))  # of the fields of what it gives
+    assert tail_calls(module["pick_2"], "pick_2")
+
+
 GROWING = """
 def main(x: VECTOR, n: COUNT) -> VECTOR:
     r = grow(negate, n, x)  #: "r"
@@ -145,9 +185,8 @@ def pick(n: COUNT) -> MAP:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    (UNKNOWN, r'k \("if"\) is one function or another.*in the branches instead'),
     (GROWING, "an ever greater function"),
-    (GIVEN, "calls itself to give a function"),
+    (GIVEN, r'f \("f"\) is given by pick, which always calls itself to give a function'),
     ("def main(f: MAP, x: VECTOR) -> VECTOR:\n    return x\n", "the input f of main is Func"),
     ("def main(f: VECTOR) -> MAP:\n    return negate\n" + GROWING.split("\n\n")[1],
      "the result of main is Func"),
