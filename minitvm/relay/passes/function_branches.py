@@ -30,7 +30,8 @@ from minitvm.relay.ir import (
     Type,
     Var,
 )
-from minitvm.relay.op import lookup
+from minitvm.relay.ops.broadcast import Less
+from minitvm.relay.ops.create import Zeros
 from minitvm.relay.passes.known_functions import (
     TAG_TYPE,
     Choice,
@@ -119,17 +120,13 @@ def packed(atoms: Sequence[Data | None], kinds: Sequence[Type], origin: Origin,
 
 
 def _same_tuple(atoms: Sequence[Data | None], builder: BlockBuilder) -> Var | None:
-    found: Var | None = None
-    for position, atom in enumerate(atoms):
-        match None if atom is None else builder.value_of(atom):
-            case TupleGetItem(Var() as source, index) if index == position and (
-                source is found or position == 0
-            ):
-                found = source
-            case _:
-                return None
-    whole = found is not None and isinstance(found.type, TupleType)
-    return found if whole and len(found.type.fields) == len(atoms) else None
+    """The tuple whose fields these atoms are, all of them and in order."""
+    values = [None if atom is None else builder.value_of(atom) for atom in atoms]
+    whole = values[0].tuple if values and isinstance(values[0], TupleGetItem) else None
+    if not isinstance(whole, Var) or not isinstance(whole.type, TupleType):
+        return None
+    fields = [TupleGetItem(whole, index) for index in range(len(whole.type.fields))]
+    return whole if values == fields else None
 
 
 def unpacked(source: Var, binding: Binding, builder: BlockBuilder) -> list[Data]:
@@ -142,7 +139,7 @@ def unpacked(source: Var, binding: Binding, builder: BlockBuilder) -> list[Data]
 def _zeros(kind: Type, origin: Origin, builder: BlockBuilder) -> Data:
     match kind:
         case TensorType(shape=extents, dtype=dtype):
-            return builder.emit(Call(lookup("zeros")(extents, dtype), ()), origin=origin)
+            return builder.emit(Call(Zeros(extents, dtype), ()), origin=origin)
         case TupleType(fields):
             items = tuple(_zeros(item, origin, builder) for item in fields)
             return builder.emit(Tuple(items), origin=origin)
@@ -161,7 +158,7 @@ def dispatch(choice: Choice, binding: Binding, builder: BlockBuilder,
             return branch(options[0], inner)
         half = len(options) // 2
         bound = Constant(np.array(options[half].number, TAG_TYPE.dtype), binding.origin)
-        test = inner.emit(lookup("less")(), choice.tag, bound, origin=binding.origin)
+        test = inner.emit(Less(), choice.tag, bound, origin=binding.origin)
         return either(binding, test, lambda below: among(options[:half], below),
                       lambda above: among(options[half:], above), inner, wanted)
 

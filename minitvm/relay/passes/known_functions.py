@@ -27,13 +27,18 @@ from minitvm.errors import LoweringError
 from minitvm.origin import NOWHERE, Origin, merge
 from minitvm.relay.build import BlockBuilder
 from minitvm.relay.ir import (
+    Call,
     Constant,
     Function,
     FuncType,
+    GlobalVar,
     TensorType,
     TupleType,
     Type,
     Var,
+    atoms,
+    blocks,
+    walk_bindings,
 )
 
 TAG_TYPE = TensorType((), "int32")
@@ -52,6 +57,25 @@ def holds_function(found: Type) -> bool:
     if isinstance(found, TupleType):
         return any(map(holds_function, found.fields))
     return isinstance(found, FuncType)
+
+
+def is_first_order(function: Function) -> bool:
+    """Whether functions only occur as the callees of calls."""
+    if function.is_primitive:
+        return True
+    if holds_function(function.type.result) or any(holds_function(p.type) for p in function.params):
+        return False
+    for binding in walk_bindings(function.body):
+        value = binding.value
+        data = value.arguments if isinstance(value, Call) else atoms(value)
+        results = tuple(inner.result for inner in blocks(value))
+        if isinstance(value, Function) or holds_function(binding.var.type):
+            return False
+        if any(isinstance(atom, GlobalVar) for atom in (*data, *results)):
+            return False
+        if isinstance(value, Call) and value.callee == GlobalVar("main"):
+            return False
+    return not isinstance(function.body.result, GlobalVar)
 
 
 # --- values -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ lifting" (Johnsson, 1985).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minitvm.errors import LoweringError
 from minitvm.origin import merge
@@ -45,10 +45,8 @@ from minitvm.relay.ir import (
     Value,
     Var,
     atoms,
-    blocks,
     free_variables,
     map_atoms,
-    walk_bindings,
 )
 from minitvm.relay.op import Op
 from minitvm.relay.passes.function_branches import dispatch, either, fitted, packed, unpacked
@@ -65,6 +63,7 @@ from minitvm.relay.passes.known_functions import (
     data,
     holds_function,
     holds_nothing,
+    is_first_order,
     joined,
     placeholder,
     shape,
@@ -107,25 +106,6 @@ def lambda_lift(module: Module) -> Module:
     return _Lifter(module).run()
 
 
-def is_first_order(function: Function) -> bool:
-    """Whether functions only occur as the callees of calls."""
-    if function.is_primitive:
-        return True
-    if holds_function(function.type.result) or any(holds_function(p.type) for p in function.params):
-        return False
-    for binding in walk_bindings(function.body):
-        value = binding.value
-        data = value.arguments if isinstance(value, Call) else atoms(value)
-        results = tuple(inner.result for inner in blocks(value))
-        if isinstance(value, Function) or holds_function(binding.var.type):
-            return False
-        if any(isinstance(atom, GlobalVar) for atom in (*data, *results)):
-            return False
-        if isinstance(value, Call) and value.callee == GlobalVar("main"):
-            return False
-    return not isinstance(function.body.result, GlobalVar)
-
-
 # --- the pass -----------------------------------------------------------------------------------
 
 _Environment = dict[Var, Known]
@@ -143,26 +123,17 @@ class _Request:
     result: Known | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What a function that calls itself gives, and the name of the copy that does so."""
-
-    name: str
-    result: Known
-
-
 @dataclass(slots=True)
 class _Asked:
-    """The functions asked for: their names and results by what is known of a call; those that are
-    still to be written; the names taken."""
+    """The functions asked for: their names by what is known of a call; those that are still to be
+    written; the names taken."""
 
     names: dict[Hashable, str] = field(default_factory=dict)
-    given: dict[Hashable, _Given] = field(default_factory=dict)
     waiting: list[_Request] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
 
     def copy(self) -> _Asked:
-        return _Asked(dict(self.names), dict(self.given), list(self.waiting), set(self.taken))
+        return _Asked(dict(self.names), list(self.waiting), set(self.taken))
 
     def fresh(self, name: str) -> str:
         base, count = name, 0
@@ -173,6 +144,16 @@ class _Asked:
         return name
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A call of a function that calls itself, whose result is being searched for: what it is known
+    to give so far."""
+
+    function: Function
+    environment: _Environment
+    result: Known
+
+
 class _Lifter:
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -181,7 +162,8 @@ class _Lifter:
         self.numbers: dict[Hashable, int] = {}
         self.recursive = recursive_functions(module)
         self.inlined_calls = 0
-        self.searches = 0
+        self.results: dict[Hashable, Known] = {}
+        self.search: dict[Hashable, _Open] | None = None
 
     def run(self) -> Module:
         """The module, from `main` on."""
@@ -287,11 +269,10 @@ class _Lifter:
             target = self.target(callee, function, outer, arguments)
             return self.emit_call(target, function.result_type, binding, callee, arguments, builder)
         if isinstance(callee, Named) and callee.name in self.recursive:
-            given = self.given(binding, callee, function, arguments)
-            result = self.emit_call(given.name, _kinds(given.result), binding, callee, arguments,
-                                    builder)
+            name, given = self.given(binding, callee, function, arguments)
+            result = self.emit_call(name, _kinds(given), binding, callee, arguments, builder)
             items = iter(unpacked(result, binding, builder))
-            return with_origin(with_data(given.result, items), binding.origin, builder)
+            return with_origin(with_data(given, items), binding.origin, builder)
         return self.inlined(binding, function, outer, arguments, builder)
 
     def emit_call(self, name: str, kind: Type, binding: Binding, callee: Option,
@@ -336,38 +317,51 @@ class _Lifter:
     # --- recursion that gives functions ---------------------------------------------------------
 
     def given(self, binding: Binding, callee: Named, function: Function,
-              arguments: tuple[Known, ...]) -> _Given:
-        """What a call of a function that calls itself gives; asks for the function if it is new."""
-        key = (shape(callee), tuple(map(shape, arguments)))
-        if key not in self.asked.given:
+              arguments: tuple[Known, ...]) -> tuple[str, Known]:
+        """The name of the function that does a call of one that calls itself, and what it gives;
+        asks for it if it is new."""
+        key, asked = (shape(callee), tuple(map(shape, arguments))), self.asked
+        result = self.result(key, function, arguments)
+        if holds_nothing(result) and self.search is None:
+            raise LoweringError(
+                f"{binding.var.name} ({binding.origin}) is given by {callee.name}, which always "
+                f"calls itself to give a function; let a condition end that"
+            )
+        if key not in asked.names:
+            asked.names[key] = asked.fresh(callee.name)
             params, environment = _opened(function, {}, arguments)
-            name = self.asked.fresh(callee.name)
-            result = self.search(key, name, function, environment)
-            if holds_nothing(result) and not self.searches:
-                raise LoweringError(
-                    f"{binding.var.name} ({binding.origin}) is given by {callee.name}, which "
-                    f"always calls itself to give a function; let a condition end that"
-                )
-            self.asked.given[key] = _Given(name, result)
-            self.asked.waiting.append(_Request(name, params, function, environment, result))
-        return self.asked.given[key]
+            request = _Request(asked.names[key], params, function, environment, result)
+            asked.waiting.append(request)
+        return asked.names[key], result
 
-    def search(self, key: Hashable, name: str, function: Function,
-               environment: _Environment) -> Known:
-        """The least value that the results of a function fit into, its own calls giving such too.
-        What is asked for on the way is forgotten."""
-        found, asked = placeholder(function.result_type), self.asked
-        self.searches += 1
-        while True:
-            self.asked = asked.copy()
-            self.asked.given[key] = _Given(name, found)
-            result = joined(found, self.block(function.body, dict(environment), BlockBuilder()))
-            if shape(result) == shape(found):
-                break
-            found = result
-        self.searches -= 1
-        self.asked = asked
-        return result
+    def result(self, key: Hashable, function: Function, arguments: tuple[Known, ...]) -> Known:
+        """The least value that all a function gives fits into; in a search, as far as known."""
+        if key not in self.results:
+            _, environment = _opened(function, {}, arguments)
+            new = _Open(function, environment, placeholder(function.result_type))
+            if self.search is not None:
+                return self.search.setdefault(key, new).result
+            self.results |= self.searched({key: new})
+        return self.results[key]
+
+    def searched(self, search: dict[Hashable, _Open]) -> dict[Hashable, Known]:
+        """The results of calls and of those that come up on the way: their bodies are run, giving
+        each other what is known so far, until nothing new comes. What is asked for meanwhile is
+        forgotten."""
+        self.search, asked = search, self.asked
+        self.asked = asked.copy()
+        changed = True
+        while changed:
+            changed = False
+            for key in (keys := list(search)):
+                item = search[key]
+                given = self.block(item.function.body, dict(item.environment), BlockBuilder())
+                result = joined(item.result, given)
+                if shape(result) != shape(item.result):
+                    search[key], changed = replace(item, result=result), True
+            changed = changed or len(search) > len(keys)
+        self.search, self.asked = None, asked
+        return {key: item.result for key, item in search.items()}
 
 
 def _opened(function: Function, outer: _Environment,

@@ -29,7 +29,7 @@ from minitvm.relay.passes import (
     lambda_lift,
     remove_unused_functions,
 )
-from minitvm.relay.passes.lambda_lift import is_first_order
+from minitvm.relay.passes.known_functions import is_first_order
 from minitvm.relay.verify import check_origins_kept, verify
 from minitvm.target import Target
 from minitvm.testing.relay_program_strategies import program_cases
