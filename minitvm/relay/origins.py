@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from minitvm.errors import VerifyError
 from minitvm.origin import NOWHERE, Origin
@@ -37,7 +37,8 @@ def check_origins_kept(before: Module, after: Module) -> None:
       in its branches counts);
     - or was in a function that nothing calls by name, or was this function;
     - or was dead: the result does not depend on it, other than by the condition of an `if` or of
-      `where`, which goes when both choices are found to be the same;
+      `where`, which goes when both choices are found to be the same. (What a function of the module
+      is given for a parameter that its result does not depend on is dead too.)
     - or was static: computed from constants alone, or in a branch not taken of an `if` whose
       condition is constant (in either branch, where it is computed from constants);
     - or may have been the identity on a parameter: it has the type of an argument (or of what the
@@ -48,9 +49,10 @@ def check_origins_kept(before: Module, after: Module) -> None:
     These are necessary conditions; that the value is the same is for the oracle to check.
     """
     kept = set(_origin_names(after))
+    needs = _needs(before)
     lost: dict[str, Binding] = {}
-    for name in _reachable(before):
-        for binding in _binding_losses(before.functions[name]):
+    for name in _reachable(before, needs):
+        for binding in _binding_losses(before.functions[name], needs[name]):
             for node in binding.origin.names:
                 if node not in kept:
                     lost.setdefault(node, binding)
@@ -80,16 +82,54 @@ def _constant_origin(atom: Atom) -> Origin:
     return atom.origin if isinstance(atom, Constant) else NOWHERE
 
 
-def _reachable(module: Module) -> list[str]:
+@dataclass(slots=True)
+class _Needs:
+    """Of a function: the variables that are static, and those that its result depends on."""
+
+    static: set[Var]
+    live: set[Var]
+
+
+def _needs(module: Module) -> dict[str, _Needs]:
+    """Of each function. A parameter is live once that is found; what is given for it is so from
+    then on. Those of kernels all are."""
+    functions = module.functions
+    static = {name: _static_vars(function.body) for name, function in functions.items()}
+    used = {name: [name == "main" or function.is_primitive for _ in function.params]
+            for name, function in functions.items()}
+    found: dict[str, _Needs] = {}
+    waiting = list(functions)
+    while waiting:
+        for name in waiting:
+            live = _live_vars(functions[name].body, static[name], used)
+            found[name] = _Needs(static[name], live)
+        waiting = []
+        for name, now in used.items():
+            new = [old or param in found[name].live
+                   for old, param in zip(now, functions[name].params, strict=True)]
+            if new != now:
+                used[name], waiting = new, [n for n in functions if not functions[n].is_primitive]
+    return found
+
+
+def _static_vars(body: Block) -> set[Var]:
+    """The variables computed from constants alone."""
+    static: set[Var] = set()
+    for binding in walk_bindings(body):
+        if _is_static(binding.value, static):
+            static.add(binding.var)
+    return static
+
+
+def _reachable(module: Module, needs: Mapping[str, _Needs]) -> list[str]:
     """The functions that main, or a function that it calls, calls by name to some effect."""
     found = {"main": None}
     waiting = ["main"]
     while waiting:
-        body = module.functions[waiting.pop()].body
-        live = _live_vars(body)
-        for callee in _callees(body, live):
+        name = waiting.pop()
+        for callee in _callees(module.functions[name].body, needs[name].live):
             name = callee.name
-            if isinstance(callee, GlobalVar) and name not in found and name in module.functions:
+            if isinstance(callee, GlobalVar) and name not in found and name in needs:
                 found[name] = None
                 waiting.append(name)
     return list(found)
@@ -104,11 +144,10 @@ def _callees(body: Block, live: set[Var]) -> list[Var | GlobalVar]:
     ]
 
 
-def _binding_losses(function: Function) -> list[Binding]:
+def _binding_losses(function: Function, needs: _Needs) -> list[Binding]:
     """The bindings whose node must not vanish: live, not static, and not the identity."""
-    live = _live_vars(function.body)
+    static, live = needs.static, needs.live
     called = set(_callees(function.body, live))
-    static: set[Var] = set()
     identity: set[Var] = set(function.params)
     tuples: dict[Var, Tuple] = {}
     needed: list[Binding] = []
@@ -124,18 +163,13 @@ def _binding_losses(function: Function) -> list[Binding]:
                 tuples[binding.var] = binding.value
             case TupleGetItem(Var() as source, index) if source in tuples:
                 binding = replace(binding, value=tuples[source].fields[index])
-        is_static = _is_static(binding.value, static)
-        if is_static:
-            static.add(binding.var)  # be it only for a condition, which needs nothing to be live
-        if binding.var not in live:
+            case Function(params):
+                identity.update(params)
+        if binding.var not in live or binding.var in static:
             continue
-        if isinstance(binding.value, Function):
-            if binding.var not in called:
-                continue
-            identity.update(binding.value.params)
-        if is_static:
-            pass
-        elif _may_be_identity(binding, static, identity):
+        if isinstance(binding.value, Function) and binding.var not in called:
+            continue
+        if _may_be_identity(binding, static, identity):
             identity.add(binding.var)
         elif isinstance(binding.value, Call | Function):
             needed.append(binding)
@@ -185,36 +219,42 @@ def _may_be_identity(binding: Binding, static: set[Var], identity: set[Var]) -> 
             return all(map(known, atoms(value)))
 
 
-def _live_vars(body: Block) -> set[Var]:
-    """The variables that a block's result depends on, nested blocks included, conditions not."""
+def _live_vars(body: Block, static: set[Var], used: Mapping[str, list[bool]]) -> set[Var]:
+    """The variables that a block's result depends on, nested blocks included, conditions not;
+    `used` says which parameters of functions their results depend on."""
     live: set[Var] = set()
-    _mark_live(body, live, {})
+    _mark_live(body, live, {}, static, used)
     return live
 
 
-def _mark_live(block: Block, live: set[Var], fields_of: dict[Var, set[int]]) -> None:
+def _mark_live(block: Block, live: set[Var], fields_of: dict[Var, set[int]], static: set[Var],
+               used: Mapping[str, list[bool]]) -> None:
     """Adds to `live`; `fields_of` says which fields of a tuple are live where not all are."""
     if isinstance(block.result, Var):
         live.add(block.result)
     for binding in reversed(block.bindings):
-        used = fields_of.get(binding.var, set())
+        wanted = fields_of.get(binding.var, set())
         match binding.value:
             case Tuple(items) if binding.var not in live:
-                live.update(a for i, a in enumerate(items) if i in used and isinstance(a, Var))
+                live.update(a for i, a in enumerate(items) if i in wanted and isinstance(a, Var))
                 continue
-            case TupleGetItem(Var() as source, index) if binding.var in live or used:
+            case TupleGetItem(Var() as source, index) if binding.var in live or wanted:
                 fields_of.setdefault(source, set()).add(index)
                 live.add(binding.var)
-            case value if binding.var in live or used:
+            case value if binding.var in live or wanted:
                 live.add(binding.var)
-                live.update(atom for atom in _data(value) if isinstance(atom, Var))
-                for inner in blocks(value):
-                    _mark_live(inner, live, fields_of)
+                live.update(atom for atom in _data(value, used) if isinstance(atom, Var))
+                for inner in _blocks_taken(value, static):
+                    _mark_live(inner, live, fields_of, static, used)
 
 
-def _data(value: Value) -> tuple[Atom, ...]:
-    """The atoms of a value but for a condition, which only decides between others."""
+def _data(value: Value, used: Mapping[str, list[bool]]) -> tuple[Atom, ...]:
+    """The atoms of a value but for a condition, which only decides between others, and what a
+    function has no use for."""
     match value:
+        case Call(GlobalVar(name), arguments) if name in used:
+            return tuple(atom for atom, is_used in zip(arguments, used[name], strict=True)
+                         if is_used)
         case If():
             return ()
         case Call(Op(name="where"), (_, *choices)):

@@ -23,7 +23,12 @@ from minitvm.relay.ir import (
 )
 from minitvm.relay.ops.broadcast import Add
 from minitvm.relay.ops.elementwise import Cast, Negative
-from minitvm.relay.passes import fold_constant, simplify_expr
+from minitvm.relay.passes import (
+    fold_constant,
+    inline,
+    remove_unused_functions,
+    simplify_expr,
+)
 from minitvm.relay.text import parse_module
 from minitvm.relay.verify import check_origins_kept, verify
 from minitvm.testing.relay_strategies import relay_cases
@@ -289,6 +294,42 @@ def test_the_identity_on_a_parameter_of_a_closure_may_go():
     check_origins_kept(before, after)
     with pytest.raises(VerifyError, match="'a'"):
         check_origins_kept(nested('cast(p, dtype="int8")', 'cast(a, dtype="float32")'), after)
+
+
+def test_what_only_a_branch_never_taken_needs_may_go():
+    text = DECIDED.replace("c = less", 'e = cast(x, dtype="int8")  #: "e"\n    c = less')
+    text = text.replace("f(x)", 'cast(e, dtype="float32")')
+    before = parse_module(text.replace("LEFT", 'const(3, (), "int32")'))
+    after = fold_constant(before)
+    assert '"e"' not in str(after.main)
+    check_origins_kept(before, after)
+    with pytest.raises(VerifyError, match="'e'"):
+        check_origins_kept(parse_module(text.replace("LEFT", "n")), after)
+
+
+GIVEN_AWAY = """
+def main(x: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
+    k = seven(x)  #: "k"
+    y = first(x, k)  #: "y"
+    return y
+
+def seven(p: Tensor((2,), "float32")) -> Tensor((2,), "int8"):
+    return const([7, 7], (2,), "int8")
+
+def first(p: Tensor((2,), "float32"), q: Tensor((2,), "int8")) -> Tensor((2,), "float32"):
+    z = tanh(p)  #: "z"
+    return RESULT
+"""
+
+
+def test_what_is_given_for_a_parameter_without_use_may_go():
+    before = parse_module(GIVEN_AWAY.replace("RESULT", "z"))
+    after = remove_unused_functions(inline(before))
+    assert '"k"' not in str(after)
+    check_origins_kept(before, after)
+    with pytest.raises(VerifyError, match="'k'"):
+        check_origins_kept(parse_module(GIVEN_AWAY.replace("return RESULT", (
+            'w = cast(q, dtype="float32")  #: "z"\n    return w'))), after)
 
 
 def test_nodes_of_functions_that_main_calls_count():
