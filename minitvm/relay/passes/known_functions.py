@@ -20,7 +20,7 @@ that two others fit into, `with_data` the same value made of other data. This is
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from minitvm.errors import LoweringError
@@ -151,6 +151,11 @@ def data(known: Known) -> list[Data]:
     return [atom for part in children(known) for atom in data(part)]
 
 
+def data_type(known: Known) -> TupleType:
+    """The type of the data of a value, as a tuple."""
+    return TupleType(tuple(atom.type for atom in data(known)))
+
+
 def shape(known: Known) -> Hashable:
     """A value but for its data: calls whose arguments are equal in this share a copy."""
     _check_size(known)
@@ -215,6 +220,19 @@ def with_data(known: Known, atoms: Iterator[Data]) -> Known:
 def _captured_from(closure: Closure, atoms: Iterator[Data]) -> Closure:
     captured = tuple((var, with_data(part, atoms)) for var, part in closure.captured)
     return replace(closure, captured=captured)
+
+
+def opened(values: Sequence[tuple[Var, Known]]) -> tuple[tuple[Var, ...], dict[Var, Known]]:
+    """Parameters for the data of the values of variables, and what the variables stand for then."""
+    parameters: list[Var] = []
+    environment: dict[Var, Known] = {}
+    for var, known in values:
+        kinds = data_type(known).fields
+        names = [var.name] if len(kinds) == 1 else [f"{var.name}_{i}" for i in range(len(kinds))]
+        new = [Var(name, kind) for name, kind in zip(names, kinds, strict=True)]
+        environment[var] = with_data(known, iter(new))
+        parameters += new
+    return tuple(parameters), environment
 
 
 def with_origin(known: Known, origin: Origin, builder: BlockBuilder) -> Known:

@@ -40,7 +40,6 @@ from minitvm.relay.ir import (
     Module,
     Tuple,
     TupleGetItem,
-    TupleType,
     Type,
     Value,
     Var,
@@ -54,17 +53,18 @@ from minitvm.relay.passes.inline import recursive_functions
 from minitvm.relay.passes.known_functions import (
     Choice,
     Closure,
-    Data,
     Known,
     Named,
     Nothing,
     Option,
     Parts,
     data,
+    data_type,
     holds_function,
     holds_nothing,
     is_first_order,
     joined,
+    opened,
     placeholder,
     shape,
     with_data,
@@ -78,7 +78,8 @@ DEEPEST_INLINING = 64
 
 @make_pass("LambdaLift")
 def lambda_lift(module: Module) -> Module:
-    """Moves closures to the module, and specialises functions that take or give functions.
+    """Moves closures to the module, and specialises functions that take or give functions. A
+    function that a condition chooses becomes a tag and what it captures.
 
     Before:
 
@@ -96,6 +97,49 @@ def lambda_lift(module: Module) -> Module:
             v0 = abs(x)  #: "a"
             v1 = shift(v0, x)  #: "c", "f"
             return v1
+
+        def shift(v0: Tensor((4,), "float32"), y: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
+            v1 = add(y, v0)  #: "b"
+            return v1
+
+    Before:
+
+        def main(x: Tensor((4,), "float32"), c: Tensor((), "bool")) -> Tensor((4,), "float32"):
+            v0 = abs(x)  #: "a"
+            if c:  #: "if"
+                def shift(y: Tensor((4,), "float32")) -> Tensor((4,), "float32"):  #: "f"
+                    v1 = add(y, v0)  #: "b"
+                    return v1
+                f = shift
+            else:
+                f = flip
+            v2 = f(x)  #: "c"
+            return v2
+
+        def flip(y: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
+            v0 = negative(y)  #: "d"
+            return v0
+
+    After:
+
+        def main(x: Tensor((4,), "float32"), c: Tensor((), "bool")) -> Tensor((4,), "float32"):
+            v0 = abs(x)  #: "a"
+            if c:  #: "if"
+                f = const(0, (), "int32")
+            else:
+                f = const(1, (), "int32")
+            v1 = less(f, const(1, (), "int32"))  #: "c"
+            if v1:  #: "c"
+                v3 = shift(v0, x)  #: "c", "f"
+                v2 = v3
+            else:
+                v4 = flip(x)  #: "c"
+                v2 = v4
+            return v2
+
+        def flip(y: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
+            v0 = negative(y)  #: "d"
+            return v0
 
         def shift(v0: Tensor((4,), "float32"), y: Tensor((4,), "float32")) -> Tensor((4,), "float32"):
             v1 = add(y, v0)  #: "b"
@@ -193,7 +237,7 @@ class _Lifter:
         else:
             last = Binding(Var("result", function.result_type), Tuple(()), builder.origin)
             row = fitted(found, request.result, last, builder)
-            result = packed(row, _kinds(request.result).fields, builder.origin, builder)
+            result = packed(row, data_type(request.result).fields, builder.origin, builder)
             kind = result.type
         self.written[request.name] = Function(
             request.params, builder.finish(result), kind, function.attrs)
@@ -270,7 +314,7 @@ class _Lifter:
             return self.emit_call(target, function.result_type, binding, callee, arguments, builder)
         if isinstance(callee, Named) and callee.name in self.recursive:
             name, given = self.given(binding, callee, function, arguments)
-            result = self.emit_call(name, _kinds(given), binding, callee, arguments, builder)
+            result = self.emit_call(name, data_type(given), binding, callee, arguments, builder)
             items = iter(unpacked(result, binding, builder))
             return with_origin(with_data(given, items), binding.origin, builder)
         return self.inlined(binding, function, outer, arguments, builder)
@@ -310,7 +354,8 @@ class _Lifter:
         if function.is_primitive:
             self.written[target] = function
             return target
-        params, environment = _opened(function, outer, arguments)
+        given = zip(function.params, arguments, strict=True)
+        params, environment = opened([*outer.items(), *given])
         asked.waiting.append(_Request(target, params, function, environment))
         return target
 
@@ -329,7 +374,7 @@ class _Lifter:
             )
         if key not in asked.names:
             asked.names[key] = asked.fresh(callee.name)
-            params, environment = _opened(function, {}, arguments)
+            params, environment = opened([*zip(function.params, arguments, strict=True)])
             request = _Request(asked.names[key], params, function, environment, result)
             asked.waiting.append(request)
         return asked.names[key], result
@@ -337,7 +382,7 @@ class _Lifter:
     def result(self, key: Hashable, function: Function, arguments: tuple[Known, ...]) -> Known:
         """The least value that all a function gives fits into; in a search, as far as known."""
         if key not in self.results:
-            _, environment = _opened(function, {}, arguments)
+            _, environment = opened([*zip(function.params, arguments, strict=True)])
             new = _Open(function, environment, placeholder(function.result_type))
             if self.search is not None:
                 return self.search.setdefault(key, new).result
@@ -362,28 +407,6 @@ class _Lifter:
             changed = changed or len(search) > len(keys)
         self.search, self.asked = None, asked
         return {key: item.result for key, item in search.items()}
-
-
-def _opened(function: Function, outer: _Environment,
-            arguments: tuple[Known, ...]) -> tuple[tuple[Var, ...], _Environment]:
-    """Parameters for the data of captured values and arguments, and what variables then stand
-    for."""
-    variables: list[Var] = []
-
-    def parameters(var: Var, known: Known) -> Known:
-        old = data(known)
-        names = [var.name] if len(old) == 1 else [f"{var.name}_{i}" for i in range(len(old))]
-        new: list[Data] = [Var(n, atom.type) for n, atom in zip(names, old, strict=True)]
-        variables.extend(atom for atom in new if isinstance(atom, Var))
-        return with_data(known, iter(new))
-
-    known = (*outer.items(), *zip(function.params, arguments, strict=True))
-    environment = {var: parameters(var, value) for var, value in known}
-    return tuple(variables), environment
-
-
-def _kinds(known: Known) -> TupleType:
-    return TupleType(tuple(atom.type for atom in data(known)))
 
 
 def _is_function(known: Known) -> bool:
