@@ -51,6 +51,7 @@ from minitvm.relay.passes import (
     fold_constant,
     fold_scale_axis,
     fuse_attention,
+    fuse_layer_norm,
     fuse_ops,
     infer_type,
     inline,
@@ -100,7 +101,8 @@ def relay_passes(target: Target) -> Sequential[Module]:
             combine_parallel_batch_matmul(),
             simplify_expr,
             eliminate_common_subexpr,
-            fuse_attention,  # products and softmax, once common parts are one
+            fuse_layer_norm,  # layers that come in small operators, once common parts are one
+            fuse_attention,
             alter_op_layout(target),  # packed data and weights, transforms at the edges
             simplify_expr,  # which meet other moves of elements there
             fast_math,  # from level 4 on: approximations

@@ -9,6 +9,7 @@ from minitvm.te.recipes.attention import schedule_attention
 from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
 from minitvm.te.recipes.matmul import schedule_dense
+from minitvm.te.recipes.rows import schedule_standardize
 
 __all__ = [
     "schedule_attention",
@@ -17,4 +18,5 @@ __all__ = [
     "schedule_dense",
     "schedule_outputs",
     "schedule_reduce",
+    "schedule_standardize",
 ]

@@ -15,6 +15,7 @@ from minitvm.relay.onnx.table import converter
 from minitvm.relay.op import Op
 from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Power, Subtract
 from minitvm.relay.ops.elementwise import Cast, Sqrt
+from minitvm.relay.ops.nn.layer_norm import Standardize
 from minitvm.relay.ops.nn.normalization import BatchNorm
 from minitvm.relay.ops.nn.pooling import AvgPool2d
 from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
@@ -87,6 +88,9 @@ def softmax(c: Conversion) -> Atom:
 
 def _standardized(c: Conversion, x: Atom, axes: tuple[int, ...], epsilon: float) -> Atom:
     """(x - mean) / sqrt(variance + epsilon), statistics taken over these axes."""
+    rank = c.type(x).rank
+    if sorted(axis % rank for axis in axes) == [*range(rank - len(axes), rank)]:
+        return c.emit(Standardize(len(axes), epsilon), x)
     distance = c.emit(Subtract(), x, c.emit(Mean(axes, keepdims=True), x))
     return c.emit(Divide(), distance, _root_mean_square(c, distance, axes, epsilon))
 

@@ -6,6 +6,7 @@ from minitvm.relay.ops.nn.bias_add import BiasAdd
 from minitvm.relay.ops.nn.conv1d import Conv1d
 from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.ops.nn.dense import BatchMatmul, Dense
+from minitvm.relay.ops.nn.layer_norm import LayerNorm, Standardize
 from minitvm.relay.ops.nn.matmul import Matmul
 from minitvm.relay.ops.nn.normalization import BatchNorm, Dropout
 from minitvm.relay.ops.nn.pad import Pad
@@ -24,6 +25,7 @@ __all__ = [
     "Dropout",
     "GlobalAvgPool2d",
     "GlobalMaxPool2d",
+    "LayerNorm",
     "LeakyRelu",
     "LogSoftmax",
     "Matmul",
@@ -32,4 +34,5 @@ __all__ = [
     "Pad",
     "Relu",
     "Softmax",
+    "Standardize",
 ]

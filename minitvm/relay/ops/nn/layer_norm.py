@@ -1,0 +1,150 @@
+"""Normalisation by statistics of each row: `nn.standardize`, and `nn.layer_norm` made of it.
+
+The te stages of `nn.standardize`, rows r by blocks of lanes, by tag:
+
+    standardize_rows        r, n        the data, copied
+    standardize_sums        r, ni       lanes summed up over blocks
+    standardize_mean        r
+    standardize_squares     r, ni       of distances to the mean, summed up over blocks
+    standardize_factor      r           1 / sqrt(variance + epsilon)
+    standardize             as x        (row - mean) * factor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minitvm import dtypes, te
+from minitvm.relay.ir import Atom, TensorType, tensor_type
+from minitvm.relay.op import Emit, LayoutChoice, Op, Pattern, register
+from minitvm.relay.ops.broadcast import Add, Multiply
+from minitvm.relay.ops.composite import Composite
+from minitvm.relay.ops.nn.dense import joint_index, split_index
+from minitvm.relay.ops.nn.normalization import channel_axis
+from minitvm.relay.ops.nn.windows import stage
+from minitvm.relay.ops.transform import Transpose
+from minitvm.te.recipes import schedule_standardize
+from minitvm.tir import ir
+from minitvm.tir.ir import Expr
+
+if TYPE_CHECKING:
+    from minitvm.target import Target
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Standardize(Op):
+    """(x - mean) / sqrt(variance + epsilon), statistics taken over the last `axes` axes together.
+
+    `lanes`: how many elements are summed up together (`alter_layout` says).
+    """
+
+    name = "nn.standardize"
+    pattern = Pattern.OUT_ELEMWISE_FUSABLE
+    reads_through_copies = True
+
+    axes: int = 1
+    epsilon: float = 1e-5
+    lanes: int = 1
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not dtypes.is_float(x.dtype):
+            raise self.fail((x,), "the data must be floats; cast it")
+        if not 1 <= self.axes <= x.rank:
+            raise self.fail((x,), f"it has no {self.axes} axes at the end")
+        return x
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        axes = tuple(range(x.ndim - self.axes, x.ndim))
+        count = x.dtype.type(prod(x.shape[x.ndim - self.axes:]))
+        with np.errstate(all="ignore"):
+            distance = x - x.sum(axes, keepdims=True) / count
+            variance = (distance * distance).sum(axes, keepdims=True) / count
+            return np.asarray(distance / np.sqrt(variance + x.dtype.type(self.epsilon)))
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        extents = x.extents()
+        leading, rest = extents[:x.ndim - self.axes], extents[x.ndim - self.axes:]
+        rows, length = prod(leading), prod(rest)
+        count = ir.convert(length, x.dtype)
+
+        def copied(r: Expr, n: Expr) -> Expr:
+            return x[(*split_index(r, leading), *split_index(n, rest))]
+
+        data = stage((rows, length), copied, "standardize_rows")
+        mean = self._sum(data, lambda r, n: data[r, n], "sums",
+                         "standardize_mean", lambda total: total / count)
+        epsilon, one = ir.convert(self.epsilon, x.dtype), ir.convert(1.0, x.dtype)
+        factor = self._sum(
+            data, lambda r, n: (data[r, n] - mean[r]) * (data[r, n] - mean[r]), "squares",
+            "standardize_factor", lambda total: one / te.sqrt(total / count + epsilon))
+
+        def element(*i: Expr) -> Expr:
+            r, n = joint_index(i[:len(leading)], leading), joint_index(i[len(leading):], rest)
+            return (data[r, n] - mean[r]) * factor[r]
+
+        return stage(extents, element, "standardize")
+
+    def _sum(
+        self, data: te.Tensor, value: Callable[[Expr, Expr], Expr], tag: str, result: str,
+        finish: Callable[[Expr], Expr],
+    ) -> te.Tensor:
+        """What `finish` makes of the sum of a value over each row."""
+        rows, length = data.extents()
+        blocks = te.reduce_axis((0, -(-length // self.lanes)), "no")
+        lane = te.reduce_axis((0, self.lanes), "ni")
+
+        def part(r: Expr, ni: Expr) -> Any:
+            n = blocks.var * self.lanes + ni
+            inside = None if length % self.lanes == 0 else n < length
+            return te.sum(value(r, n), axis=blocks, where=inside)
+
+        parts = stage((rows, self.lanes), part, f"standardize_{tag}")
+        total = stage((rows,), lambda r: te.sum(parts[r, lane], axis=lane), f"{result}_sum")
+        return stage((rows,), lambda r: finish(total[r]), result)
+
+    def schedule(
+        self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
+    ) -> None:
+        schedule_standardize(s, anchor, output, target)
+
+    def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
+        lanes = target.lanes(types[0].dtype)
+        if self.lanes != 1 or lanes == 1:
+            return None
+        return LayoutChoice(replace(self, lanes=lanes), (None,), None)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class LayerNorm(Composite):
+    """gamma * (x - mean) / sqrt(variance + epsilon) + beta, by the statistics along an axis."""
+
+    name = "nn.layer_norm"
+    arity = 3
+
+    axis: int = -1
+    epsilon: float = 1e-5
+    center: bool = True
+    scale: bool = True
+
+    def check(self, types: tuple[TensorType, ...]) -> None:
+        if not dtypes.is_float(types[0].dtype):
+            raise self.fail(types, "the data must be floats; cast it")
+        channel_axis(self, self.axis, types)
+
+    def legalize(self, emit: Emit, x: Atom, gamma: Atom, beta: Atom) -> Atom:
+        rank = tensor_type(x).rank
+        axis = self.axis % rank
+        order = (*(i for i in range(rank) if i != axis), axis)
+        last = x if axis == rank - 1 else emit(Transpose(axes=order), x)
+        result = emit(Standardize(epsilon=self.epsilon), last)
+        result = emit(Multiply(), result, gamma) if self.scale else result
+        result = emit(Add(), result, beta) if self.center else result
+        back = tuple(order.index(i) for i in range(rank))
+        return result if axis == rank - 1 else emit(Transpose(axes=back), result)
