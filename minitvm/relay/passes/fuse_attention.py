@@ -8,7 +8,17 @@ import numpy as np
 
 from minitvm.origin import Origin, merge_all
 from minitvm.relay.build import BlockBuilder, rebuild_function
-from minitvm.relay.ir import Atom, Binding, Call, Constant, Module, Value, Var, tensor_type, use_counts
+from minitvm.relay.ir import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Module,
+    Value,
+    Var,
+    tensor_type,
+    use_counts,
+)
 from minitvm.relay.op import Op
 from minitvm.relay.ops.broadcast import Add, Divide, Multiply
 from minitvm.relay.ops.nn.attention import Attention

@@ -19,6 +19,7 @@ from math import prod
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import Extents, product_tiles, product_total
 from minitvm.te.recipes.share import share, work
 from minitvm.te.recipes.tiles import Tile
@@ -49,11 +50,12 @@ def choose_attention_tile(
         fitting = [tile for tile in product_tiles(extents, target) if tile.points == rows]
         return min((product_total(tile, extents), tile.blocks, tile) for tile in fitting)[::2]
 
-    choices = []
-    for rows in range(1, max(1, min(most_rows, scores.rows, target.vector_registers // 2)) + 1):
+    choices = {}
+    for rows in range(1, max(1, min(most_rows, scores.rows, target.vector_registers // 2 - 1)) + 1):
         (first, left), (second, right) = fastest(scores, rows), fastest(mixture, rows)
-        choices.append((first + second, AttentionTile(rows, left.blocks, right.blocks)))
-    return min(choices, key=lambda choice: choice[0])[1]
+        choices[rows] = first + second, AttentionTile(rows, left.blocks, right.blocks)
+    rows = decide("rows", min(choices, key=lambda rows: choices[rows][0]), choices)
+    return choices[rows][1]
 
 
 def schedule_attention(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
@@ -113,9 +115,9 @@ def _output_tile(out: StageHandle, tile: AttentionTile,
 
 
 def _pack(stage: StageHandle) -> None:
-    b, g, block, row, lane = stage.op.axis
+    *outer, _, lane = stage.op.axis
     stage.vectorize(lane)
-    share(stage, [b, g, block], prod(map(extent_of, stage.op.axis)))
+    share(stage, outer, prod(map(extent_of, stage.op.axis)))
 
 
 def _mixture(mix: StageHandle, out: StageHandle, place: IterVar) -> None:

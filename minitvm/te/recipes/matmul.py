@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
+from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
 from minitvm.te.recipes.tiles import FMA_LATENCY, FMA_PER_CYCLE, Tile
 from minitvm.te.schedule import Schedule, StageHandle
@@ -79,6 +80,13 @@ def choose_product_tile(extents: Extents, target: Target) -> Tile:
     return min(product_tiles(extents, target), key=lambda tile: product_total(tile, extents))
 
 
+def decide_product_tile(extents: Extents, target: Target) -> Tile:
+    """The tile that a tuner decides on, as the knob `tile`; by default `choose_product_tile`'s."""
+    chosen = choose_product_tile(extents, target)
+    return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
+        (tile.points, tile.blocks) for tile in product_tiles(extents, target)]))
+
+
 def split_by(stage: StageHandle, axis: IterVar, factor: int) -> tuple[IterVar | None, IterVar]:
     """(outer, inner), or no outer axis where one tile covers the extent."""
     if extent_of(axis) <= factor:
@@ -102,7 +110,7 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
     held = [op, *([unpacked] if unpacked is not output.op and calls_functions(output, op) else [])]
     inline_injective(s, [output], keep=held)
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
-    tile = choose_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
+    tile = decide_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
 
     out = s[output]
     outer = _output_tiles(out, tile, lanes)
@@ -137,7 +145,7 @@ def _shared_loops(op: Compute, outer: list[IterVar], tile: Tile, target: Target)
     weights = 4 * blocks * lanes * extent_of(op.reduce_axis[0])
     tiles = -(-blocks // tile.blocks)
     whole = tiles >= ENOUGH_COLUMNS or (tiles > 1 and weights > target.l2_bytes // 4)
-    return outer[:1] if whole else outer
+    return outer[:1] if decide("share", whole, (False, True)) else outer
 
 
 def _output_tiles(out: StageHandle, tile: Tile, lanes: int) -> list[IterVar]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import fuse_rows, split_by
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
@@ -37,7 +38,8 @@ def schedule_standardize(s: Schedule, anchor: Tensor, output: Tensor, target: Ta
     parts = [op for name in names if (op := find_tag(PREFIX + name, [output])) is not None]
     inline_injective(s, [output], keep=parts)
     count, length = (extent_of(axis) for axis in rows.axis)
-    together = max(1, min(ROWS, ROW_BYTES // (4 * length)))
+    most = max(1, ROW_BYTES // (4 * length))
+    together = decide("rows", min(ROWS, most), range(1, min(most, 2 * ROWS) + 1))
 
     out = s[output]
     axes, left = [*out.op.axis], count

@@ -87,7 +87,8 @@ class Attention(Op):
         return np.ascontiguousarray(mix.transpose(0, 2, 1, 3))
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        return _Stages(self, *inputs[:3], inputs[3] if len(inputs) == 4 else None).result()
+        q, k, v, *mask = inputs
+        return _Stages(self, q, k, v, mask[0] if mask else None).result()
 
     def schedule(
         self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
