@@ -26,6 +26,7 @@ from minitvm.relay.ops.nn.dense import BatchMatmul
 from minitvm.relay.ops.nn.matmul import Matmul
 from minitvm.relay.ops.nn.softmax import Softmax
 from minitvm.relay.ops.transform import Reshape, Transpose
+from minitvm.relay.passes.dead_code_elimination import without_dead_code
 from minitvm.transform import make_pass
 
 
@@ -51,9 +52,9 @@ def fuse_attention(module: Module) -> Module:
             v1 = transpose(k, axes=(0, 2, 1))  #: "scores"
             v2 = reshape(v1, newshape=(2, 5, 1, 4))  #: "scores"
             v3 = reshape(v, newshape=(2, 5, 1, 6))  #: "mixed"
-            v4 = nn.attention(v0, v2, v3, scale=0.5)  #: "mixed", "softmax", "scaled", "scores"
-            v3_1 = reshape(v4, newshape=(2, 3, 6))  #: "mixed", "softmax", "scaled", "scores"
-            return v3_1
+            v4 = nn.attention(v0, v2, v3, scale=0.5)  #: "mixed", "scaled", "scores", "softmax"
+            v5 = reshape(v4, newshape=(2, 3, 6))  #: "mixed", "scaled", "scores", "softmax"
+            return v5
     """  # noqa: E501
     for name, function in module.functions.items():
         if not function.is_primitive:
@@ -64,7 +65,9 @@ def fuse_attention(module: Module) -> Module:
             ) -> Value | None:
                 return _fused(builder, binding, counts)
 
-            module = module.with_function(name, rebuild_function(function, rule))
+            fused = rebuild_function(function, rule)
+            if fused is not function:
+                module = module.with_function(name, without_dead_code(fused))
     return module
 
 

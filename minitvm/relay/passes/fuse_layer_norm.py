@@ -41,7 +41,7 @@ def fuse_layer_norm(module: Module) -> Module:
     After:
 
         def main(x: Tensor((2, 4), "float32")) -> Tensor((2, 4), "float32"):
-            v0 = nn.standardize(x, epsilon=0.5)  #: "normal", "deviation", "epsilon", "variance", "square", "distance", "mean"
+            v0 = nn.standardize(x, epsilon=0.5)  #: "deviation", "distance", "epsilon", "mean", "normal", "square", "variance"
             return v0
     """  # noqa: E501
     before = module

@@ -236,7 +236,7 @@ def test_softmax_does_not_overflow_and_keeps_nan() -> None:
     ("op", "shapes", "message"),
     [
         (Dense(), [(2, 3), (4, 5)], "the weight has 5 columns"),
-        (Dense(), [(1, 2, 3), (4, 3)], "x must be of rank 2"),
+        (Dense(), [(3,), (4, 3)], "x must be of rank 2 or more"),
         (Dense(kernel_layout="KN"), [(2, 3), (3, 4)], "is not supported"),
         (Dense(kernel_layout="NK4n", units=9), [(2, 3), (2, 3, 4)], "a weight of 9 units"),
         (BatchMatmul(), [(2, 3, 4), (3, 5, 4)], "the batches differ"),
