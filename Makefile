@@ -25,7 +25,7 @@ soak: $(VENV)/dev.stamp
 	$(BIN)/python -m minitvm.testing.soak
 
 bench: $(VENV)/bench.stamp
-	$(BIN)/python benchmarks/mobilenet_v2.py
+	$(BIN)/python benchmarks/run.py
 
 $(VENV)/%.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -162,6 +162,17 @@ def check_peers(names: Sequence[str]) -> None:
             raise OptionError(f"{name} is not installed; install it by: pip install {name}")
 
 
+def load_engine(name: str, source: str, inputs: Arrays, threads: int) -> Engine:
+    """An engine by its name: minitvm, which takes a library, or one of `PEERS`, which take a model.
+
+    Raises `MinitvmError` if it is not there or can't run the model.
+    """
+    if name == OURS:
+        return _minitvm(Path(source), inputs, threads)
+    check_peers([name])
+    return _peer(name, source, inputs, threads)
+
+
 def _peer(name: str, model: Source, inputs: Arrays, threads: int) -> Engine:
     try:
         return PEERS[name](model, inputs, threads)

@@ -1,8 +1,6 @@
 """Rounds of engines: who runs when, which ratios come out; the command that shows it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +23,6 @@ MODEL = f"""
     <float[4, 4, 3, 3] weights = {{{WEIGHTS}}}>
     {{ blurred = Conv (picture, weights)
       same = Identity (unused) }}
-"""
-PICTURE = """
-    <ir_version: 8, opset_import: ["": 17]>
-    net (float[1, 3, 224, 224] input) => (float[1, 3, 224, 224] logits) { logits = Relu (input) }
 """
 SHAPE = {"picture": (1, 4, 20, 20)}
 SHAPE_OPTION = "picture=1,4,20,20"
@@ -196,21 +190,3 @@ def test_the_command_refuses_in_one_line(model, words, message):
 
 def test_threads_are_read():
     assert cli.parse_threads("1, 2,16") == [1, 2, 16]
-
-
-def test_the_benchmark_of_mobilenet_runs(tmp_path, monkeypatch):
-    """With one operator in its place, and without peers."""
-    program = (
-        "import runpy, sys\n"
-        "from minitvm import bench\n"
-        "from minitvm.testing import zoo\n"
-        "from onnx import parser\n"
-        f"zoo.mobilenet_v2 = lambda weights: parser.parse_model({PICTURE!r})\n"
-        "bench.PEERS.clear()\n"
-        f"sys.argv = ['x', '--weights', '0', '--rounds', '1', '--json', {str(tmp_path / 'r')!r}]\n"
-        f"runpy.run_path({str(ROOT / 'benchmarks' / 'mobilenet_v2.py')!r}, run_name='__main__')\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "of the peak (p50)" in done.stdout
-    assert json.loads((tmp_path / "r").read_text())["rounds"] == 1

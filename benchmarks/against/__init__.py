@@ -1,0 +1,1 @@
+"""minitvm against other engines: what `benchmarks/run.py` does."""
