@@ -7,7 +7,8 @@ is, since LLVM would unroll it again and spill; a loop of scalar code is LLVM's 
 A `parallel` loop becomes two functions beside the kernel, for the threads of `thread_pool`.
 
 Parameters are `noalias` unless `attrs["may_alias"]`, and `dereferenceable` where shapes are known.
-Allocations live in the entry block; `scratch.lift_scratch` has taken the large ones away.
+Allocations live in the entry block; `scratch.lift_scratch` has taken the large ones away: where a
+parallel loop has some, each thread gets its copy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from minitvm.codegen.expressions import (
     value,
 )
 from minitvm.codegen.parallel import Captures, captures, runs_parallel
-from minitvm.codegen.scratch import STACK_BYTES, STACK_BYTES_IN_ALL, buffer_bytes
+from minitvm.codegen.scratch import (
+    STACK_BYTES,
+    STACK_BYTES_IN_ALL,
+    buffer_bytes,
+    thread_copies,
+)
 from minitvm.codegen.text import FunctionText, ModuleText, llvm_type, memory_type, symbol
 from minitvm.codegen.thread_pool import PARALLEL_FOR
 from minitvm.errors import CodegenError
@@ -77,6 +83,7 @@ class _Writer:
         self.name = ""
         self.outlined: list[str] = []
         self.in_parallel = not runs_parallel(func)
+        self.copies = thread_copies(func)
 
     def write(self, name: str, linkage: str = "") -> list[str]:
         """The function, and before it those that its parallel loops become."""
@@ -100,7 +107,7 @@ class _Writer:
         words = ["ptr"] if self.func.attrs.get("may_alias") else ["ptr", "noalias"]
         words.append(f"nonnull align {alignment(parameter.dtype)}")
         if all(isinstance(extent, ir.Const) for extent in parameter.shape):
-            size = buffer_bytes(parameter)
+            size = buffer_bytes(parameter) // self.copies.get(parameter, 1)
             if size:
                 words.append(f"dereferenceable({size})")
         return " ".join([*words, name])
@@ -217,6 +224,8 @@ class _Writer:
         given += [(llvm_type(var.dtype), value(self.scope, var)) for var in taken.variables]
         given.append(("i64", start))
         layout = f"{{ {', '.join(kind for kind, _ in given)} }}"
+        limit = min((self.copies[buffer] for buffer in taken.buffers if buffer in self.copies),
+                    default=MAXIMUM_THREADS)
         context = "%" + f.name("context")
         f.entry.append(f"  {context} = alloca {layout}, align 8")
         for number, (kind, passed) in enumerate(given):
@@ -224,18 +233,24 @@ class _Writer:
             f.effect(f"store {kind} {passed}, ptr {place}, align 8")
         name = f"{self.name}.{len(self.outlined) // 2}"
         self.outlined += [self.outlined_body(loop, taken, f"{name}.body"),
-                          self.region(name, layout, [kind for kind, _ in given])]
+                          self.region(name, layout, [kind for kind, _ in given], taken)]
         self.module.declare(PARALLEL_FOR, "void", ("ptr", "ptr", "i64", "i64"))
         f.effect(f"call void @{PARALLEL_FOR}(ptr @{name}, ptr {context}, i64 {extent}, "
-                 f"i64 {MAXIMUM_THREADS})")
+                 f"i64 {limit})")
 
-    def region(self, name: str, layout: str, kinds: list[str]) -> str:
-        """The function that a thread calls for a part of the iterations of a parallel loop."""
+    def region(self, name: str, layout: str, kinds: list[str], taken: Captures) -> str:
+        """The function that a thread calls for a part of the iterations of a parallel loop. It
+        gives each thread its copy of the memory that there are several of."""
         f = FunctionText(self.module)
         loaded = []
         for number, kind in enumerate(kinds):
             place = f.pure(f"getelementptr {layout}, ptr %context, i64 0, i32 {number}")
-            loaded.append(f"{kind} {f.emit(f'load {kind}, ptr {place}, align 8')}")
+            passed = f.emit(f"load {kind}, ptr {place}, align 8")
+            buffer = taken.buffers[number] if number < len(taken.buffers) else None
+            if buffer is not None and buffer in self.copies:
+                step = f.pure(f"mul i64 %thread, {buffer_bytes(buffer) // self.copies[buffer]}")
+                passed = f.pure(f"getelementptr i8, ptr {passed}, i64 {step}")
+            loaded.append(f"{kind} {passed}")
         f.effect(f"call void @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})")
         f.effect("ret void")
         return f.text(f"define internal void @{name}(ptr %context, i64 %begin, i64 %end, "

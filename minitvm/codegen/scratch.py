@@ -9,8 +9,12 @@ A thread's stack may be small, so the rule is: an allocation of at most `STACK_B
 a kernel's together take at most `STACK_BYTES_IN_ALL`, lives on the stack (or in registers). Every
 other one becomes a parameter, after the outputs. `attrs["scratch_params"]` says how many there
 are and `attrs["scratch_bytes"]` what they need when laid out one after the other, each aligned to
-`ALIGNMENT` bytes; `lay_out` gives the offsets. `add_scratch` makes `main` pass them. What is
-allocated inside a parallel loop is memory of each thread: where it is large, the loop runs on one.
+`ALIGNMENT` bytes; `lay_out` gives the offsets. `add_scratch` makes `main` pass them.
+
+What is allocated inside a parallel loop is memory of each thread. Its parameter holds several
+copies, one after the other, as `attrs["scratch_copies"]` says; in the tir the first is used, which
+is right for loops that run serially, and thread `i` starts at copy `i` (`llvm`). No more threads
+take part in the loop than there are copies.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minitvm import dtypes
+from minitvm.codegen.parallel import runs_parallel
 from minitvm.errors import CodegenError
 from minitvm.remarks import remark
 from minitvm.tir import ir, walk
@@ -27,49 +32,92 @@ from minitvm.tir.walk import walk_statements
 STACK_BYTES = 16 * 1024
 STACK_BYTES_IN_ALL = 64 * 1024
 ALIGNMENT = 64
+MOST_COPIES = 32
+"""For so many threads there is scratch memory of their own at most, in one kernel,"""
+MOST_BYTES_OF_COPIES = 16 * 2**20
+"""and so much of it, for one loop."""
 
 
 def lift_scratch(func: ir.PrimFunc) -> ir.PrimFunc:
     """Turns the large allocations of a kernel into parameters; the same kernel if it has none."""
-    lifted: list[ir.Buffer] = []
-    taken = 0
+    large = _large(func.body)
+    if not large:
+        return func
+    copies, body = _copies(func, large)
 
     def lift(statement: ir.Stmt) -> ir.Stmt:
-        nonlocal taken
-        if not isinstance(statement, ir.Allocate):
-            return statement
-        size = buffer_bytes(statement.buffer)
-        if size <= STACK_BYTES and taken + size <= STACK_BYTES_IN_ALL:
-            taken += size
-            return statement
-        lifted.append(statement.buffer)
-        return statement.body
+        if isinstance(statement, ir.Allocate) and statement.buffer in copies:
+            return statement.body
+        return statement
 
-    body = walk.rewrite_statement(_serialized(func), lift)
-    if not lifted:
-        return func
-    _, total = lay_out(lifted)
-    attrs = {**func.attrs, "scratch_params": len(lifted), "scratch_bytes": total}
-    return replace(func, params=(*func.params, *lifted), body=body, attrs=attrs)
+    attrs = {**func.attrs, "scratch_params": len(large)}
+    params = (*func.params, *large)
+    lifted = replace(func, params=params, body=walk.rewrite_statement(body, lift), attrs=attrs)
+    for buffer in large:
+        if copies[buffer] > 1:
+            count = copies[buffer] * stride_bytes(buffer) // dtypes.size_bytes(buffer.dtype)
+            wide = ir.buffer(buffer.name, (count,), buffer.dtype, scope=buffer.scope)
+            lifted = with_buffer(lifted, buffer, wide)
+    if max(copies.values()) > 1:
+        attrs["scratch_copies"] = [copies[buffer] for buffer in large]
+    _, attrs["scratch_bytes"] = lay_out(scratch_params(lifted))
+    return lifted
 
 
-def _serialized(func: ir.PrimFunc) -> ir.Stmt:
-    """The body without parallel loops that have large memory of their own inside: threads would
-    share what it is lifted to."""
+def _large(body: ir.Stmt) -> list[ir.Buffer]:
+    """What is allocated and must not be on the stack."""
+    found, taken = [], 0
+    for statement in walk_statements(body):
+        if isinstance(statement, ir.Allocate):
+            size = buffer_bytes(statement.buffer)
+            if size <= STACK_BYTES and taken + size <= STACK_BYTES_IN_ALL:
+                taken += size
+            else:
+                found.append(statement.buffer)
+    return found
+
+
+def _copies(func: ir.PrimFunc, large: list[ir.Buffer]) -> tuple[dict[ir.Buffer, int], ir.Stmt]:
+    """For how many threads each needs memory; and the body, in which parallel loops are serial for
+    whose iterations there is not enough for two."""
+    copies = dict.fromkeys(large, 1)
 
     def visit(statement: ir.Stmt) -> ir.Stmt:
         if not isinstance(statement, ir.For) or statement.kind != "parallel":
             return statement
-        sizes = [buffer_bytes(inner.buffer) for inner in walk_statements(statement.body)
-                 if isinstance(inner, ir.Allocate)]
-        if max(sizes, default=0) <= STACK_BYTES and sum(sizes) <= STACK_BYTES_IN_ALL:
+        own = [inner.buffer for inner in walk_statements(statement.body)
+               if isinstance(inner, ir.Allocate) and inner.buffer in copies]
+        if not own:
             return statement
-        remark("LiftScratch", f"the parallel loop over {statement.var.name} runs on one thread: an "
-               f"iteration takes {sum(sizes)} bytes of scratch memory, more than a thread's stack "
-               "should give", statement.origin)
-        return replace(statement, kind="serial")
+        size = sum(map(stride_bytes, own))
+        extent = statement.extent
+        wanted = min(int(extent.value) if isinstance(extent, ir.Const) else MOST_COPIES,
+                     MOST_COPIES)
+        count = max(min(wanted, MOST_BYTES_OF_COPIES // size), 1)
+        if count < wanted:
+            most = f"at most {count} threads" if count > 1 else "one thread"
+            remark("LiftScratch", f"the parallel loop over {statement.var.name} runs on {most}: each "
+                   f"needs {size} bytes of scratch memory, and all together get at most {MOST_BYTES_OF_COPIES}", statement.origin)
+        if count == 1:
+            return replace(statement, kind="serial")  # loops inside it may be parallel
+        copies.update(dict.fromkeys(own, count))
+        return statement
 
-    return walk.rewrite_statement(func.body, visit)
+    if not runs_parallel(func):
+        return copies, func.body
+    return copies, walk.rewrite_statement(func.body, visit)
+
+
+def stride_bytes(buffer: ir.Buffer) -> int:
+    """The size of a buffer, rounded up to the alignment: of one of its copies."""
+    return -(-buffer_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+
+
+def thread_copies(func: ir.PrimFunc) -> dict[ir.Buffer, int]:
+    """The parameters that hold memory for several threads, and for how many."""
+    buffers = scratch_params(func)
+    counts = func.attrs.get("scratch_copies", [1] * len(buffers))
+    return {buffer: count for buffer, count in zip(buffers, counts, strict=True) if count > 1}
 
 
 def buffer_bytes(buffer: ir.Buffer) -> int:

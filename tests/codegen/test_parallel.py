@@ -7,12 +7,19 @@ from differential import same
 from minitvm.codegen.jit import build_kernel, pool_threads
 from minitvm.codegen.llvm import function_to_llvm
 from minitvm.codegen.parallel import captures, parallel_loops
-from minitvm.codegen.scratch import STACK_BYTES, lift_scratch
+from minitvm.codegen.scratch import (
+    MOST_BYTES_OF_COPIES,
+    MOST_COPIES,
+    STACK_BYTES,
+    lift_scratch,
+    scratch_params,
+    thread_copies,
+)
 from minitvm.remarks import collect
 from minitvm.target import Target
 from minitvm.tir import interpret, ir
 from minitvm.tir.passes import lower
-from minitvm.tir.text import parse_func
+from minitvm.tir.text import parse_func, print_func
 from minitvm.tir.walk import walk_statements
 from minitvm.transform import PassContext
 
@@ -113,25 +120,66 @@ def test_the_body_knows_of_its_buffers_what_the_kernel_does():
     assert bodies[0].count("noalias nonnull align 4 dereferenceable(4000)") == 2
 
 
-def test_large_memory_of_an_iteration_keeps_the_loop_on_one_thread():
-    size = STACK_BYTES // 4 + 1
+def large_memory(size, extent=64, outer="range(1)"):
+    """A loop whose iterations each need `size` floats of their own; what it computes."""
     func = parse_func(f"""
-def k(A: Buffer((64,), "float32")):
-    for i in parallel(64):
-        large = allocate(({size},), "float32")
-        for j in range({size}):
-            large[j] = cast(i + j, "float32")
-        A[i] = large[i] + large[{size - 1}]
+def k(A: Buffer(({extent},), "float32")):
+    for o in {outer}:
+        for i in parallel({extent}):
+            large = allocate(({size},), "float32")
+            for j in range({size}):
+                large[j] = cast(i + j, "float32")
+            A[i] = large[i] + large[{size - 1}]
 """)
+    return func, np.arange(extent) * 3 + size - 1
+
+
+@pytest.mark.parametrize("outer", ["range(1)", "range(2)", "parallel(1)"])
+def test_each_thread_has_its_own_large_memory(outer):
+    size = STACK_BYTES // 4 + 1
+    func, wanted = large_memory(size, outer=outer)
+    lifted = lift_scratch(func)
+    assert list(thread_copies(lifted).values()) == [MOST_COPIES]
+    assert lifted.attrs["scratch_bytes"] == MOST_COPIES * (STACK_BYTES + 64)
+    assert parallel_loops(lifted) == 1
+    read = parse_func(print_func(lifted))
+    assert function_to_llvm(read, Target.host()) == function_to_llvm(lifted, Target.host())
+    values, kernel = np.zeros(64, np.float32), build_kernel(func)
+    for threads in (1, 2, 4, 40):
+        for _ in range(20):
+            values[:] = 0
+            with pool_threads(threads):
+                kernel(values)
+            np.testing.assert_array_equal(values, wanted)
+    interpret.run(lifted, [values, *(np.zeros(p.shape[0].value, np.float32)
+                                     for p in scratch_params(lifted))])
+    np.testing.assert_array_equal(values, wanted)
+
+
+def test_no_more_threads_than_there_is_memory_for():
+    size = MOST_BYTES_OF_COPIES // 3 // 4 - 16
+    func, wanted = large_memory(size, 8)
     with collect() as remarks:
         lifted = lift_scratch(func)
-    assert "parallel loop over i runs on one thread" in str(remarks[0])
+    assert "parallel loop over i runs on at most 3 threads" in str(remarks[0])
+    assert list(thread_copies(lifted).values()) == [3]
+    assert ", i64 8, i64 3)" in function_to_llvm(lifted, Target.host())
+    values = np.zeros(8, np.float32)
+    with pool_threads(8):
+        build_kernel(func)(values)
+    assert np.allclose(values, wanted)
+
+
+def test_memory_that_is_too_large_for_two_threads_keeps_the_loop_on_one():
+    func, wanted = large_memory(MOST_BYTES_OF_COPIES // 8 + 1, 8)
+    with collect() as remarks:
+        lifted = lift_scratch(func)
+    assert "parallel loop over i runs on one thread:" in str(remarks[0])
     assert parallel_loops(func) == 1 and parallel_loops(lifted) == 0
-    values, kernel = np.zeros(64, np.float32), build_kernel(func)
-    for _ in range(50):
-        with pool_threads(4):
-            kernel(values)
-        np.testing.assert_array_equal(values, np.arange(64) * 3 + size - 1)
+    values = np.zeros(8, np.float32)
+    with pool_threads(4):
+        build_kernel(func)(values)
+    assert np.allclose(values, wanted)
 
 
 def test_kernels_that_report_accesses_out_of_bounds_run_on_one_thread():
