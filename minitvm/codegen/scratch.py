@@ -96,8 +96,9 @@ def _copies(func: ir.PrimFunc, large: list[ir.Buffer]) -> tuple[dict[ir.Buffer, 
         count = max(min(wanted, MOST_BYTES_OF_COPIES // size), 1)
         if count < wanted:
             most = f"at most {count} threads" if count > 1 else "one thread"
-            remark("LiftScratch", f"the parallel loop over {statement.var.name} runs on {most}: each "
-                   f"needs {size} bytes of scratch memory, and all together get at most {MOST_BYTES_OF_COPIES}", statement.origin)
+            remark("LiftScratch", f"the parallel loop over {statement.var.name} runs on {most}: "
+                   f"each needs {size} bytes of scratch memory, and all together get at most "
+                   f"{MOST_BYTES_OF_COPIES}", statement.origin)
         if count == 1:
             return replace(statement, kind="serial")  # loops inside it may be parallel
         copies.update(dict.fromkeys(own, count))
