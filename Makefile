@@ -19,7 +19,7 @@ fuzz: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fuzz
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/python tests/plant_faults.py
+	$(BIN)/python tests/plant_faults.py --jobs 2
 
 soak: $(VENV)/dev.stamp
 	$(BIN)/python -m minitvm.testing.soak

@@ -3,8 +3,9 @@
     python tests/plant_faults.py                 all
     python tests/plant_faults.py memory "fusion"   those with these words in their names
     python tests/plant_faults.py --list
+    python tests/plant_faults.py --jobs 4        four at a time; by default one
 
-Works on a temporary copy of the tree. First the tests run without a fault, and must pass: a test
+Works on temporary copies of the tree. First the tests run without a fault, and must pass: a test
 that fails anyway notices nothing. Then each fault is planted alone, its tests run up to the first
 failure, and the line is put back. Ends with 1 if a fault survives or does not fit the source.
 """
@@ -18,12 +19,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
 from table import FAULTS, Fault
 
+Subject = TypeVar("Subject")
 ROOT = Path(__file__).parents[1]
 PARTS = ("minitvm", "tests", "examples", "docs", "pyproject.toml")
 TIMEOUT_SECONDS = 600
@@ -45,6 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="only faults with one of these in their names")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     arguments = parser.parse_args()
     chosen = [fault for fault in FAULTS
               if not arguments.words or any(word in fault.name for word in arguments.words)]
@@ -55,16 +62,31 @@ def main() -> int:
     if misfits or not chosen:
         print("\n".join(misfits) or "no fault has such a name")
         return 1
-    with tempfile.TemporaryDirectory(prefix="minitvm-faults-") as folder:
-        tree = copy_tree(Path(folder))
-        tests = tuple(sorted({test for fault in chosen for test in fault.tests}))
+    with (tempfile.TemporaryDirectory(prefix="minitvm-faults-") as folder,
+          ThreadPoolExecutor(arguments.jobs) as pool):
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(arguments.jobs):
+            trees.put(copy_tree(Path(folder) / str(number)))
+        tests = sorted({test for fault in chosen for test in fault.tests})
         print(f"{len(tests)} test files without a fault: ", end="", flush=True)
-        sound = run_tests(tree, tests)
-        if sound.by:
-            print(f"they fail already: {sound.by}")
-            return 1
-        print(f"they pass ({sound.seconds:.0f} s)")
-        return report([(fault, plant(tree, fault)) for fault in chosen])
+        parts = [tuple(tests[number :: arguments.jobs]) for number in range(arguments.jobs)]
+        for sound in pool.map(lambda part: in_a_tree(trees, run_tests, part), filter(None, parts)):
+            if sound.by:
+                print(f"they fail already: {sound.by}")
+                return 1
+        print("they pass")
+        return report(list(zip(chosen, pool.map(
+            lambda fault: in_a_tree(trees, plant, fault), chosen))))
+
+
+def in_a_tree(trees: SimpleQueue[Path], work: Callable[[Path, Subject], Outcome],
+              subject: Subject) -> Outcome:
+    """Does some work in a tree in which nothing else goes on."""
+    tree = trees.get()
+    try:
+        return work(tree, subject)
+    finally:
+        trees.put(tree)
 
 
 def misfit(tree: Path, fault: Fault) -> str:
@@ -78,6 +100,7 @@ def misfit(tree: Path, fault: Fault) -> str:
 
 def copy_tree(folder: Path) -> Path:
     """A copy of what the tests need."""
+    folder.mkdir()
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -103,7 +126,8 @@ def plant(tree: Path, fault: Fault) -> Outcome:
 
 def run_tests(tree: Path, tests: tuple[str, ...]) -> Outcome:
     """Runs test files up to the first failure."""
-    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:xdist", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:xdist",
+               "--hypothesis-profile=faults", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     start = time.perf_counter()
     try:
