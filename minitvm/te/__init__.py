@@ -1,5 +1,6 @@
 """Tensor expressions: a compute says what, a schedule says how."""
 
+from minitvm.te import intrinsics
 from minitvm.te.functions import (
     abs,
     all,
@@ -53,8 +54,8 @@ __all__ = [
     "BufferView", "Compute", "IterVar", "Operation", "Placeholder", "Scan", "Schedule",
     "StageHandle", "Tensor", "TensorIntrin", "abs", "all", "any", "as_expr", "ceil",
     "comm_reducer", "compute", "cos", "create_prim_func", "create_schedule",
-    "decl_tensor_intrin", "erf", "exp", "floor", "if_then_else", "log", "lower", "max",
-    "max_value", "min", "min_value", "placeholder", "power", "prod", "reduce_axis", "round",
-    "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh",
-    "thread_axis", "trunc", "var",
+    "decl_tensor_intrin", "erf", "exp", "floor", "if_then_else", "intrinsics", "log", "lower",
+    "max", "max_value", "min", "min_value", "placeholder", "power", "prod", "reduce_axis",
+    "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt", "sum",
+    "tanh", "thread_axis", "trunc", "var",
 ]
