@@ -1,4 +1,4 @@
-"""`nn.attention`, `nn.standardize` and `nn.layer_norm`: against numpy, in te and as machine code."""
+"""`nn.attention`, `nn.standardize`, `nn.layer_norm`: against numpy, in te and as machine code."""
 
 from __future__ import annotations
 
