@@ -103,6 +103,13 @@ class FuncType:
 Type = TensorType | TupleType | FuncType
 
 
+def holds_function(found: Type) -> bool:
+    """Whether a type is that of a function, or of a tuple with one inside."""
+    if isinstance(found, TupleType):
+        return any(map(holds_function, found.fields))
+    return isinstance(found, FuncType)
+
+
 # --- atoms --------------------------------------------------------------------------------------
 
 

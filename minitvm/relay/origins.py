@@ -23,6 +23,7 @@ from minitvm.relay.ir import (
     Var,
     atoms,
     blocks,
+    holds_function,
     walk_bindings,
 )
 from minitvm.relay.op import Op, Pattern
@@ -35,7 +36,7 @@ def check_origins_kept(before: Module, after: Module) -> None:
 
     - computed nothing: a tuple, a field of one, another name of an atom, or an `if` itself (what is
       in its branches counts);
-    - or was in a function that nothing calls by name, or was this function;
+    - or was in a function that nothing calls by name, or was this function, or gave it;
     - or was dead: the result does not depend on it, other than by the condition of an `if` or of
       `where`, which goes when both choices are found to be the same. (What a function of the module
       is given for a parameter that its result does not depend on is dead too.)
@@ -136,12 +137,15 @@ def _reachable(module: Module, needs: Mapping[str, _Needs]) -> list[str]:
 
 
 def _callees(body: Block, live: set[Var]) -> list[Var | GlobalVar]:
-    """The functions that live calls in a block call, nested blocks included."""
-    return [
-        binding.value.callee for binding in walk_bindings(body)
+    """The functions that live calls in a block call, nested blocks included; but for calls that
+    give a function which is not called itself."""
+    calls = [
+        (binding.var, binding.value.callee) for binding in walk_bindings(body)
         if binding.var in live and isinstance(binding.value, Call)
         and isinstance(binding.value.callee, Var | GlobalVar)
     ]
+    called = {callee for _, callee in calls}
+    return [callee for var, callee in calls if not holds_function(var.type) or var in called]
 
 
 def _binding_losses(function: Function, needs: _Needs) -> list[Binding]:
@@ -167,7 +171,9 @@ def _binding_losses(function: Function, needs: _Needs) -> list[Binding]:
                 identity.update(params)
         if binding.var not in live or binding.var in static:
             continue
-        if isinstance(binding.value, Function) and binding.var not in called:
+        makes_function = isinstance(binding.value, Function | Call) and holds_function(
+            binding.var.type)
+        if makes_function and binding.var not in called:
             continue
         if _may_be_identity(binding, static, identity):
             identity.add(binding.var)

@@ -31,6 +31,7 @@ from minitvm.relay.ir import (
     Type,
     Value,
     Var,
+    holds_function,
 )
 from minitvm.relay.op import lookup
 
@@ -230,11 +231,14 @@ class BlockGrower:
         return kind
 
     def function_value(self, scope: Scope, kind: FuncType, depth: int = 1) -> Atom:
-        """A function of a type: one of the module, or a closure."""
+        """A function of a type: one of the module, what one gives, or a closure."""
         known = [name for name, f in self.functions.items() if f.type == kind]
         if known and self.random.random() < 0.5:
             name = self.random.choice(known)
             return GlobalVar(name, self.functions[name].type)
+        givers = [name for name, f in self.functions.items() if f.result_type == kind]
+        if givers and self.random.random() < 0.4:
+            return self.call_global(scope, self.random.choice(givers))
         params = tuple(Var(f"a{index}", item) for index, item in enumerate(kind.params))
         inner = scope.inner()
         inner.seen += params
@@ -274,13 +278,6 @@ def known_type(atom: Atom) -> Type:
     """The type of an atom that has one."""
     assert not isinstance(atom, GlobalVar)
     return atom.type
-
-
-def holds_function(kind: Type) -> bool:
-    """Whether a type is that of a function, or of a tuple with one inside."""
-    if isinstance(kind, TupleType):
-        return any(map(holds_function, kind.fields))
-    return isinstance(kind, FuncType)
 
 
 Step = Callable[[BlockGrower, Scope, int], None]

@@ -37,6 +37,7 @@ from minitvm.relay.ir import (
     TupleType,
     Type,
     Var,
+    holds_function,
 )
 from minitvm.testing.relay_program_blocks import (
     COUNT,
@@ -48,7 +49,6 @@ from minitvm.testing.relay_program_blocks import (
     VECTOR,
     BlockGrower,
     Scope,
-    holds_function,
     integer,
     known_type,
 )
@@ -130,6 +130,20 @@ class _Grower(BlockGrower):
             result = self.emit(scope, If(self.of_type(scope, FLAG), self.block(scope, 2, kind),
                                          self.block(scope, 2, kind)))
         self.add(params, scope.builder.finish(result), kind)
+
+    def wrapping(self) -> None:
+        """One that gives a closure around the function that it is given."""
+        kind = self.function_type()
+        params = self.params((kind,))
+        scope = Scope(BlockBuilder(), list(params))
+        inner, arguments = scope.inner(), tuple(Var("a", item) for item in kind.params)
+        answer = self.emit(inner, Call(params[0], arguments))
+        inner.seen += arguments
+        self.steps(inner, 3)
+        body = inner.builder.finish(self.random.choice(
+            (answer, self.of_type(inner, kind.result))))
+        closure = self.emit(scope, Function(arguments, body, kind.result))
+        self.add(params, scope.builder.finish(closure), kind)
 
     def recursive(self) -> None:
         """One that calls itself, once or twice, in tail position or not, with a smaller count."""
@@ -230,7 +244,7 @@ class _Grower(BlockGrower):
 
 
 _FUNCTIONS = (
-    _Grower.plain, _Grower.taking_functions, _Grower.giving_functions, _Grower.recursive,
-    _Grower.recursive, _Grower.recursive, _Grower.higher_order,
-    _Grower.higher_order, _Grower.mutual,
+    _Grower.plain, _Grower.taking_functions, _Grower.giving_functions, _Grower.wrapping,
+    _Grower.wrapping, _Grower.recursive, _Grower.recursive, _Grower.recursive,
+    _Grower.higher_order, _Grower.higher_order, _Grower.mutual,
 )

@@ -25,6 +25,11 @@ PIPELINE = "tests/testing/test_relay_pipeline.py"
 WHOLE = "tests/end_to_end/test_whole_compiler.py"
 KEEP_MEANING = "tests/relay/passes/test_passes_keep_meaning.py"
 IMPORTED = "tests/relay/onnx/test_generated_attributes.py"
+LIFTING = ("tests/relay/passes/test_lambda_lift.py::"
+           "test_lifting_and_inlining_keep_the_meaning_of_random_programs")
+LIFTED_PROGRAMS = (
+    "tests/relay/passes/test_lambda_lift.py::"
+    "test_functions_chosen_at_run_time_become_tags_and_what_they_capture")
 FOLD_SCALE = "tests/relay/passes/test_fold_scale_axis.py"
 SCALED_CHAINS = f"{FOLD_SCALE}::test_random_chains_compute_the_same"
 SIGNED_SCALES = f"{FOLD_SCALE}::test_scales_of_any_sign_around_what_compares"
@@ -111,6 +116,34 @@ FAULTS = (
         "origins.append(binding.origin)",
         "origins[:] = [binding.origin]",
         (PIPELINE, "tests/end_to_end/test_provenance.py"),
+    ),
+    Fault(
+        "functions: a call of one of several takes the wrong one at a border of tags",
+        "minitvm/relay/passes/function_branches.py",
+        "bound = Constant(np.array(options[half].number,",
+        "bound = Constant(np.array(options[half - 1].number,",
+        (LIFTING,),
+    ),
+    Fault(
+        "functions: what one branch computes is passed around the branches",
+        "minitvm/relay/passes/function_branches.py",
+        "if not given or any(inner.binds(atom) for atom, inner in given):",
+        "if not given:",
+        (LIFTING,),
+    ),
+    Fault(
+        "functions: slots are taken over from a choice that is laid out otherwise",
+        "minitvm/relay/passes/function_branches.py",
+        "return all(shapes[option.number] == shape(option) for option in known.options)",
+        "return bool(shapes)",
+        (LIFTED_PROGRAMS,),
+    ),
+    Fault(
+        "functions: what a recursion gives is looked for in one round",
+        "minitvm/relay/passes/lambda_lift.py",
+        "changed = changed or len(search) > len(keys)",
+        "changed = len(search) > len(keys)",
+        (LIFTING,),
     ),
     # --- memory -----------------------------------------------------------------------------------
     Fault(

@@ -324,4 +324,43 @@ def odd(n: COUNT, x: VECTOR) -> MAP:
 """
 """Two functions that call each other and give closures."""
 
-CHOSEN_PROGRAMS = (CHOSEN, CHOSEN_PAIR, FOLD, PICK, EVEN_PICK)
+WRAPPED = """
+def main(x: VECTOR, n: COUNT, c: FLAG) -> VECTOR:
+    more = greater(n, const(1, (), "int32"))  #: "more"
+    if c:  #: "if"
+        a = wrap(negate, x)  #: "a"
+        if more:  #: "if2"
+            p = a
+        else:
+            p = double
+        k = p
+    else:
+        b = wrap(double, x)  #: "b"
+        if more:  #: "if3"
+            q = b
+        else:
+            q = negate
+        k = q
+    r = k(x)  #: "r"
+    return r
+
+def wrap(f: MAP, v: VECTOR) -> MAP:
+    s = abs(v)  #: "s"
+    def h(y: VECTOR) -> VECTOR:  #: "h"
+        u = f(y)  #: "u"
+        w = add(u, s)  #: "w"
+        return w
+    return h
+
+def negate(x: VECTOR) -> VECTOR:
+    a = negative(x)  #: "negate"
+    return a
+
+def double(x: VECTOR) -> VECTOR:
+    a = add(x, x)  #: "double"
+    return a
+"""
+"""One closure around different functions, chosen among others: behind the outer branch it captures
+one of several functions."""
+
+CHOSEN_PROGRAMS = (CHOSEN, CHOSEN_PAIR, FOLD, PICK, EVEN_PICK, WRAPPED)

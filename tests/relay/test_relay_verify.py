@@ -24,8 +24,10 @@ from minitvm.relay.ir import (
 from minitvm.relay.ops.broadcast import Add
 from minitvm.relay.ops.elementwise import Cast, Negative
 from minitvm.relay.passes import (
+    dead_code_elimination,
     fold_constant,
     inline,
+    lambda_lift,
     remove_unused_functions,
     simplify_expr,
 )
@@ -330,6 +332,38 @@ def test_what_is_given_for_a_parameter_without_use_may_go():
     with pytest.raises(VerifyError, match="'k'"):
         check_origins_kept(parse_module(GIVEN_AWAY.replace("return RESULT", (
             'w = cast(q, dtype="float32")  #: "z"\n    return w'))), after)
+
+
+GIVER = """
+def main(x: VECTOR) -> VECTOR:
+    f = give(x)  #: "f"
+    y = apply(ignore, f, x)  #: "y"
+    return y
+
+def give(p: VECTOR) -> Func((VECTOR,), VECTOR):
+    def g(q: VECTOR) -> VECTOR:  #: "g"
+        w = add(q, q)  #: "w"
+        return w
+    return g
+
+def apply(h: Func((Func((VECTOR,), VECTOR), VECTOR), VECTOR), k: Func((VECTOR,), VECTOR), x: VECTOR) -> VECTOR:
+    y = h(k, x)  #: "h"
+    return y
+
+def ignore(k: Func((VECTOR,), VECTOR), x: VECTOR) -> VECTOR:
+    i = negative(x)  #: "i"
+    return i
+"""  # noqa: E501
+
+
+def test_what_gives_a_function_that_nothing_calls_may_go():
+    text = GIVER.replace("VECTOR", 'Tensor((2,), "float32")')
+    before = parse_module(text)
+    after = dead_code_elimination(lambda_lift(before))
+    assert '"f"' not in str(after)
+    check_origins_kept(before, after)
+    with pytest.raises(VerifyError, match=r"the node '[fg]'"):
+        check_origins_kept(parse_module(text.replace("apply(ignore, f, x)", "f(x)")), after)
 
 
 def test_nodes_of_functions_that_main_calls_count():

@@ -38,6 +38,7 @@ from minitvm.relay.ir import (
     Var,
     atoms,
     blocks,
+    holds_function,
     walk_bindings,
 )
 
@@ -50,13 +51,6 @@ MOST = 1000
 """How many functions and tensors one function may hold, with all that its captures hold."""
 
 Data = Var | Constant
-
-
-def holds_function(found: Type) -> bool:
-    """Whether a type is that of a function, or of a tuple with one inside."""
-    if isinstance(found, TupleType):
-        return any(map(holds_function, found.fields))
-    return isinstance(found, FuncType)
 
 
 def is_first_order(function: Function) -> bool:

@@ -45,6 +45,7 @@ from minitvm.relay.ir import (
     Var,
     atoms,
     free_variables,
+    holds_function,
     map_atoms,
 )
 from minitvm.relay.op import Op
@@ -60,7 +61,6 @@ from minitvm.relay.passes.known_functions import (
     Parts,
     data,
     data_type,
-    holds_function,
     holds_nothing,
     is_first_order,
     joined,
