@@ -1,8 +1,9 @@
-"""The `minitvm` command: compile a model, run it, time it, list the operators.
+"""The `minitvm` command: compile a model, run it, time it, tune it, list the operators.
 
     minitvm compile model.onnx -o model.so
     minitvm run model.so --input input=picture.npy --repeat 50
     minitvm bench model.onnx --against onnxruntime
+    minitvm tune model.onnx --log tune.jsonl --time 10m
     minitvm ops
 
 Results go to standard output, progress and errors to standard error. The exit status is 0, or 1 for
@@ -12,6 +13,7 @@ where the process was asked to end.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import io
 import json
@@ -22,7 +24,7 @@ import sys
 import threading
 import time
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,14 +33,18 @@ import click
 import numpy as np
 
 import minitvm
+from minitvm import autotune
+from minitvm.autotune.tuners import TUNERS
 from minitvm.bench import PEERS, ROUNDS, bench
 from minitvm.errors import InputError, MinitvmError, OptionError
 from minitvm.report import (
+    Report,
     print_bench,
     print_compilation,
     print_profile,
     print_run,
     print_table,
+    print_tuning,
     progress,
 )
 from minitvm.runtime import Module
@@ -156,11 +162,14 @@ def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
 @click.option("--dump", type=click.Path(path_type=Path),
               help="Write the program after every pass to this folder, such as --dump passes; "
                    "then no kernel comes from the cache.")
+@click.option("--schedules", metavar="LOG",
+              help="Use the best schedules of a tuning log, such as --schedules tune.jsonl, or "
+                   "--schedules none; by default those that come with minitvm and fit the target.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no report.")
 def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], target: str | None,
                     opt_level: int, name: str | None, weights: str, dump: Path | None,
-                    as_json: bool, quiet: bool) -> None:
+                    schedules: str | None, as_json: bool, quiet: bool) -> None:
     """Compiles the ONNX file MODEL to a shared library, with a C header and a sample beside it.
 
     \b
@@ -171,20 +180,35 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
         raise OptionError(f"the output {str(output)!r} is the model itself; name another file "
                           "by --output")
     given = parse_shapes(shapes)
+    history = _history(schedules, target)
     start = time.perf_counter()
     with progress("reading the model", shown=not quiet) as moved:
-        compiled = minitvm.compile(model, given, target, opt_level, name=name or output.stem,
-                                   dump=dump, progress=moved, export=output,
-                                   weights=weights)
+        compiled = minitvm.compile(model, given, target, opt_level, history,
+                                   name=name or output.stem, dump=dump, progress=moved,
+                                   export=output, weights=weights)
     if quiet:
         return
     files = [output, *map(output.with_name, files_beside(compiled.program.name, weights))]
     report = {**compiled.summary(), "output": str(output), "files": [str(file) for file in files],
               "size_bytes": output.stat().st_size, "seconds": time.perf_counter() - start}
+    if history is not None:
+        covered = autotune.coverage(compiled.relay, history)
+        report["schedules"] = {"tuned": covered.tuned, "total": covered.total,
+                               "misses": [str(miss) for miss in covered.misses]}
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
         print_compilation(report)
+
+
+def _history(schedules: str | None, target: str | None) -> autotune.ApplyHistoryBest | None:
+    """The schedules to compile with; None for the default ones."""
+    if schedules == "none":
+        return None
+    if schedules is not None:
+        return autotune.apply_history_best(schedules, target)
+    known = autotune.shipped(target)
+    return known if known.best else None
 
 
 # --- run ----------------------------------------------------------------------------------------
@@ -400,6 +424,98 @@ def parse_threads(text: str) -> list[int]:
         raise OptionError(f"--threads {text!r} is not a list of positive integers; "
                           "for example --threads 1,2")
     return [int(word) for word in words]
+
+
+# --- tune ---------------------------------------------------------------------------------------
+
+
+@main.command("tune")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--log", type=click.Path(path_type=Path), required=True,
+              help="The file that measurements are added to, such as --log tune.jsonl; what it has "
+                   "is not measured again.")
+@click.option("--time", "duration", metavar="DURATION",
+              help="Tune for so long, such as --time 10m, 90s or 2h.")
+@click.option("--trials", type=click.IntRange(min=1), metavar="N",
+              help="Measure so many candidates, those in the log included, such as --trials 2000.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
+              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
+                   "model leaves a size open. May be repeated.")
+@click.option("--target", metavar="STRING",
+              help="The machine to tune for, which this one must be able to run; by default it is "
+                   "this one.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Time candidates on so many threads, such as --threads 4.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Of all choices that are random, such as --seed 7.")
+@click.option("--tuner", type=click.Choice(list(TUNERS)), default="xgboost", show_default=True,
+              help="How candidates are chosen, such as --tuner genetic.")
+@click.option("--cold", is_flag=True,
+              help="Time each call with caches that hold other data, as in a large model.")
+@click.option("--replay", type=click.Path(path_type=Path), metavar="LOG",
+              help="Measure nothing: take times from this log, such as --replay measured.jsonl.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def tune_command(model: Path, log: Path, duration: str | None, trials: int | None,
+                 shapes: tuple[str, ...], target: str | None, threads: int, seed: int, tuner: str,
+                 cold: bool, replay: Path | None, as_json: bool) -> None:
+    """Finds faster schedules for the kernels of the ONNX file MODEL, by measuring them here.
+
+    It can be interrupted, and goes on from its log when it is called again.
+
+    \b
+    minitvm tune model.onnx --log tune.jsonl --time 10m
+    minitvm compile model.onnx --schedules tune.jsonl
+    """
+    if duration is None and trials is None:
+        raise OptionError("how long to tune is not given; add --time 10m or --trials 1000")
+    cache = "cold" if cold else "warm"
+    options = autotune.TuneOptions(trials, None if duration is None else parse_duration(duration),
+                                   tuner, seed, threads=threads, cache=cache)
+    tasks = autotune.extract_tasks(model, parse_shapes(shapes), target)
+    with contextlib.ExitStack() as stack:
+        records = stack.enter_context(autotune.Log.open(log))
+        if replay is not None:
+            measurer: Any = autotune.ReplayMeasurer(autotune.read_log(replay), threads, cache)
+        else:
+            timing = autotune.Timing(threads=threads, cache=cache)
+            measurer = stack.enter_context(
+                autotune.LocalMeasurer(autotune.MeasureOptions(timing=timing)))
+        moved = stack.enter_context(progress("measuring"))
+        report = autotune.tune(tasks, measurer, records, options, _watch(moved, options))
+    data = {**report.data(), "log": str(log)}
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+    else:
+        print_tuning(data)
+    if report.interrupted:
+        click.echo(f"interrupted; the same command goes on from {log}", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _watch(moved: Report, options: autotune.TuneOptions) -> Callable[[str, int, float], None]:
+    """Shows how far tuning is: in trials where they are limited, else in seconds."""
+    start = time.monotonic()
+
+    def watch(name: str, trials: int, seconds: float) -> None:
+        passed = time.monotonic() - start
+        share = max(trials / options.trials if options.trials else 0.0,
+                    passed / options.seconds if options.seconds else 0.0, 1e-9)
+        left = max(0.0, passed / min(share, 1.0) - passed)
+        text = f"{name[:32]}: {1e3 * seconds:.3f} ms in all, {left:.0f} s to go"
+        if options.trials is not None:
+            moved(text, trials, options.trials)
+        else:
+            moved(text, int(passed), int(options.seconds or 0))
+
+    return watch
+
+
+def parse_duration(text: str) -> float:
+    """`"10m"` -> 600.0 seconds; also s and h."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(s|m|h)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise OptionError(f"--time {text!r} is not a duration; for example --time 90s, 10m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 # --- ops ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -27,7 +28,7 @@ from minitvm.codegen.cache import KernelCache
 from minitvm.codegen.jit import load_program
 from minitvm.codegen.link import check_output, check_weights, export, find_linker
 from minitvm.codegen.program import Kernel, Program, TensorInfo, compile_kernel, make_program
-from minitvm.errors import OptionError
+from minitvm.errors import LoweringError, OptionError, ScheduleError
 from minitvm.instruments import DumpIR, PassTimer, dump_file
 from minitvm.origin import Origin
 from minitvm.profile import REPEAT, Profile, profile_program
@@ -79,6 +80,12 @@ from minitvm.runtime.abi import EMBEDDED
 
 Progress = Callable[[str, int, int], None]
 """`progress(step, done, total)`: called as the compilation goes on; a total of 0 is unknown."""
+
+FindSchedule = Callable[[str], Sequence[Any] | None]
+"""The steps for a kernel by its structural hash; None for the default schedule."""
+
+SCHEDULES: ContextVar[FindSchedule | None] = ContextVar("schedules", default=None)
+"""What finds schedules where `compile` is given none."""
 
 
 def relay_passes(target: Target) -> Sequential[Module]:
@@ -218,7 +225,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     target: Target | str | None = None,
     opt_level: int | None = None,
-    schedules: Mapping[str, Sequence[Any]] | None = None,
+    schedules: Mapping[str, Sequence[Any]] | FindSchedule | None = None,
     *,
     name: str = "",
     dump: str | PathLike[str] | None = None,
@@ -232,7 +239,9 @@ def compile(
     target: the machine to compile for; by default this one.
     opt_level: 0 to 4; by default that of the current `PassContext`, which is 3.
     schedules: schedule steps by the structural hash of a kernel, instead of its default schedule;
-        one that is of no kernel is a remark.
+        one that is of no kernel is a remark. Or a function that finds them, such as
+        `autotune.apply_history_best(log)`; where one of those does not fit its kernel, that is a
+        remark, and the default schedule is used.
     name: the prefix of the C functions; by default the model's name.
     dump: a directory for the program after every pass; kernels then don't come from the cache.
     export: also write the shared library there; that this is possible is found out first.
@@ -258,7 +267,8 @@ def compile(
                 module = from_onnx(model, _shape_tuples(shapes), name)
         directory = None if dump is None else Path(dump)
         module = optimize(module, machine, directory)
-        built = _Build(module, machine, timer, schedules or {}, directory, progress or _silent)
+        found = SCHEDULES.get() if schedules is None else schedules
+        built = _Build(module, machine, timer, found or {}, directory, progress or _silent)
         compiled = built.finish(name or str(module.main.attrs.get("name", "") or "model"), remarks)
     if export is not None:
         (progress or _silent)("linking", 0, 0)
@@ -310,11 +320,13 @@ class _Build:
     """From a fused module to a program: one kernel for each primitive function, and `main`."""
 
     def __init__(self, module: Module, target: Target, timer: PassTimer,
-                 schedules: Mapping[str, Sequence[Any]], dump: Path | None,
+                 schedules: Mapping[str, Sequence[Any]] | FindSchedule, dump: Path | None,
                  progress: Progress) -> None:
         self.module, self.target, self.timer = module, target, timer
-        self.schedules, self.dump, self.progress = schedules, dump, progress
-        self.unused_schedules = set(schedules)
+        self.dump, self.progress = dump, progress
+        self.unused_schedules = set(schedules) if isinstance(schedules, Mapping) else set()
+        self.find_schedule = schedules.get if isinstance(schedules, Mapping) else schedules
+        self.must_fit = isinstance(schedules, Mapping)
         self.cache = KernelCache.current() if dump is None else None
         self.cache_hits = 0
 
@@ -375,15 +387,26 @@ class _Build:
         shape = canonical(function)
         structure = structural_hash(shape)
         self.unused_schedules.discard(structure)
-        steps = self.schedules.get(structure)
+        return self._scheduled(name, function, shape, self.find_schedule(structure))
+
+    def _scheduled(self, name: str, function: Function, shape: Function,
+                   steps: Sequence[Any] | None) -> Kernel:
+        """A canonical function with a schedule: `steps`, or the default."""
         digest = self._key(shape, steps)
         symbol = f"{re.sub(r'_[0-9]+$', '', name)}_{digest[:8]}"
         origins = line_origins(function)
         if self.cache is not None and (entry := self.cache.get(digest)) is not None:
             self.cache_hits += 1
             return Kernel(symbol, parse_func(entry.text), entry.text, entry.object, origins)
-        with self.timer.measure("te"):
-            func = lower_function(symbol, shape, self.target, steps)
+        try:
+            with self.timer.measure("te"):
+                func = lower_function(symbol, shape, self.target, steps)
+        except (ScheduleError, LoweringError) as error:
+            if steps is None or self.must_fit:
+                raise
+            remark("Schedules", f"the schedule found for {name} does not fit it, the default one "
+                   f"is used: {str(error).splitlines()[0]}", function.body.bindings[-1].origin)
+            return self._scheduled(name, function, shape, None)
         if self.dump is None:
             func = lower_tir(func)
         else:

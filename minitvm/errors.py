@@ -69,3 +69,7 @@ class InterpreterError(MinitvmError):
 
 class OptionError(MinitvmError):
     """An unknown pass, option or configuration key, with the closest known name."""
+
+
+class TuningError(MinitvmError):
+    """A tuning log that can't be used, or tuning in which nothing works."""

@@ -111,6 +111,11 @@ def print_compilation(report: Mapping[str, Any]) -> None:
     print_table("Where the time went", ("step", "seconds", "runs"), steps, numbers=(1, 2))
     for text in report["remarks"]:
         click.echo(f"remark: {text}")
+    if "schedules" in report:
+        schedules = report["schedules"]
+        click.echo(f"{schedules['tuned']}/{schedules['total']} kernels tuned")
+        for text in schedules["misses"]:
+            click.echo(f"not tuned: {text}")
 
 
 def _megabytes(count: int) -> str:
@@ -132,6 +137,56 @@ def print_run(report: Mapping[str, Any]) -> None:
                f"maximum {times['max']:.3f} ms")
     for file in report["files"]:
         click.echo(f"written: {file}")
+
+
+PLOT_COLUMNS, PLOT_ROWS = 64, 10
+
+
+def print_tuning(report: Mapping[str, Any]) -> None:
+    """What `minitvm tune` found: a row for each kernel, the curve of the whole, the sum."""
+    header = ("kernel", "uses", "before us", "after us", "gain", "GFLOP/s", "trials", "failed")
+    rows = [(task["name"], str(task["weight"]), *_before_after(task), str(task["trials"]),
+             str(sum(task["failures"].values()) or "")) for task in report["tasks"]]
+    print_table("", header, rows, numbers=range(1, len(header)))
+    for task in report["tasks"]:
+        if task["problem"]:
+            click.echo(f"not tuned: {task['name']}: {task['problem']}")
+    if len(report["curve"]) > 1:
+        click.echo()
+        click.echo(plot([(x, 1e3 * y) for x, y in report["curve"]], "ms", "trials"))
+    before, after = report["before_seconds"], report["after_seconds"]
+    gain = f", {before / after:.3f} times as fast" if after else ""
+    click.echo(f"{report['trials']} trials; all kernels of a run together: {1e3 * before:.3f} ms "
+               f"before, {1e3 * after:.3f} ms after{gain}")
+    click.echo(f"written: {report['log']}")
+
+
+def _before_after(task: Mapping[str, Any]) -> tuple[str, ...]:
+    before, after = task["before_seconds"], task["after_seconds"]
+    if not after:
+        return "", "", "", ""
+    return (f"{1e6 * before:.1f}", f"{1e6 * after:.1f}", f"{before / after:.2f}",
+            f"{task['gflops']:.1f}")
+
+
+def plot(points: Sequence[tuple[float, float]], unit: str, along: str) -> str:
+    """A falling curve as text: each column is the last value up to there."""
+    first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    heights = []
+    for column in range(PLOT_COLUMNS):
+        limit = first + (last - first) * column / (PLOT_COLUMNS - 1)
+        value = next(y for x, y in reversed(points) if x <= limit + 1e-9)
+        heights.append(round((value - low) / (high - low or 1) * (PLOT_ROWS - 1)))
+    lines = []
+    for row in range(PLOT_ROWS - 1, -1, -1):
+        label = high if row == PLOT_ROWS - 1 else low if row == 0 else None
+        name = "" if label is None else f"{label:.3f} {unit}"
+        lines.append(f"{name:>12} |" + "".join("*" if h == row else " " for h in heights).rstrip())
+    end = f"{last:g} {along}"
+    lines.append(" " * 13 + "+" + "-" * PLOT_COLUMNS)
+    lines.append(" " * 14 + f"{first:g}".ljust(PLOT_COLUMNS - len(end)) + end)
+    return "\n".join(lines)
 
 
 def print_profile(profile: Profile, most: int = 15) -> None:

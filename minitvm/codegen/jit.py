@@ -175,7 +175,12 @@ def build_kernel(func: ir.PrimFunc, target: Target | None = None) -> KernelFunct
     target = target or Target.host()
     check_host(target)
     func = lift_scratch(func)
-    data = emit_object(function_to_llvm(func, target), target)
+    return load_kernel(func, emit_object(function_to_llvm(func, target), target))
+
+
+def load_kernel(func: ir.PrimFunc, data: bytes) -> KernelFunction:
+    """Loads a kernel into this process that was compiled for it: a function with its scratch memory
+    as parameters, and its object file."""
     addresses, _ = _pool()
     tracker = load_objects([data], [symbol(func.name)], addresses)
     scratch = tuple(aligned_bytes(buffer_bytes(buffer)) for buffer in scratch_params(func))

@@ -1,0 +1,223 @@
+"""What tuning found, one JSON line a measurement, in a file that survives being killed at any byte.
+
+    with Log.open(Path("tune.jsonl")) as log:
+        log.records            what was measured before
+        log.append(record)     one write of one line
+
+A line says all that is needed to use it elsewhere: the structural hash of what was scheduled and
+its workload in words, the features of the target, the steps of the schedule, the times or the kind
+of failure. It holds no date and no name of a machine: the same measurements give the same bytes.
+A line without its end is one that a kill cut short; it is dropped when the log is opened to go on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from minitvm.errors import ScheduleError, TuningError
+from minitvm.target import Target
+from minitvm.te.steps import Step, steps_from_json, steps_to_json
+
+SCHEMA = 1
+"""The version of the format; a log of another one is refused."""
+ERRORS = ("build", "build timeout", "run", "crash", "timeout", "memory", "bounds", "wrong")
+"""How a candidate can fail: not compiled, or not in time; refused to run, crashed, not ended, out
+of memory, written beyond its outputs, other values."""
+CLASS_FEATURES = ("isa", "vector_bits", "vector_registers", "fma")
+"""A schedule fits a target that has these as the one it was tuned for."""
+
+
+def target_features(target: Target) -> dict[str, Any]:
+    """What of a target decides which schedule is good."""
+    return {"isa": target.isa, "vector_bits": target.vector_bits,
+            "vector_registers": target.vector_registers, "fma": target.fma, "cpu": target.cpu,
+            "l1_bytes": target.l1_bytes, "l2_bytes": target.l2_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One measurement. `seconds` are the means of a call, one for each repetition; empty with an
+    `error`. `config` are the values of knobs. A `contest` other than 0 numbers a comparison of the
+    best candidates with the default, in turns; 0 is a trial."""
+
+    task: str
+    workload: Mapping[str, Any]
+    target: Mapping[str, Any]
+    config: Mapping[str, Any]
+    steps: tuple[Step, ...]
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+    message: str = ""
+    contest: int = 0
+    threads: int = 1
+    cache: str = "warm"
+    key: str = field(init=False, repr=False, compare=False)
+    """Names the candidate: equal for equal schedules of a task, measured for the same contest."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", measurement_key(
+            self.task, self.target, self.steps, self.contest, self.threads, self.cache))
+
+    @property
+    def minimum(self) -> float:
+        """The least time in seconds; infinite where it failed."""
+        return min(self.seconds, default=float("inf"))
+
+    @property
+    def median(self) -> float:
+        """The median time in seconds; infinite where it failed."""
+        return float(np.median(self.seconds)) if self.seconds else float("inf")
+
+    @property
+    def noise(self) -> float:
+        """How far times spread: the median's excess over the minimum, as a share of it."""
+        return self.median / self.minimum - 1 if self.seconds else 0.0
+
+    def to_line(self) -> str:
+        """The record as a line of JSON, with its end."""
+        data = {"schema": SCHEMA, "task": self.task, "workload": self.workload,
+                "target": self.target, "config": self.config,
+                "steps": steps_to_json(self.steps), "seconds": self.seconds, "error": self.error,
+                "message": self.message, "contest": self.contest, "threads": self.threads,
+                "cache": self.cache}
+        return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+def measurement_key(task: str, target: Mapping[str, Any], steps: Sequence[Step], contest: int = 0,
+                    threads: int = 1, cache: str = "warm") -> str:
+    """What a measurement is found by in a log; `target` are its features."""
+    return json.dumps([task, target, steps_to_json(steps), contest, threads, cache],
+                      sort_keys=True)
+
+
+def parse_line(line: str, place: str) -> Record:
+    """The record in a line; `place` names it in the `TuningError` for what is none."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise TuningError(f"{place} is not JSON: {error}; a tuning log has a record on each line"
+                          ) from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise TuningError(f"{place} has the schema {schema!r}; this minitvm reads {SCHEMA}: "
+                          "tune again into another file")
+    try:
+        fields = {name: kind(data[name]) for name, kind in _FIELDS.items()}
+        return Record(**fields)
+    except (KeyError, TypeError, ValueError, ScheduleError) as error:
+        raise TuningError(f"{place} is no record of schema {SCHEMA}: "
+                          f"{type(error).__name__}: {error}") from None
+
+
+def frozen(value: Any) -> Any:
+    """The values of a config as recipes use them: tuples for JSON's lists."""
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no JSON object")
+    return value
+
+
+def _seconds(values: Any) -> tuple[float, ...]:
+    seconds = tuple(float(value) for value in values)
+    if not all(0 <= value < float("inf") for value in seconds):
+        raise ValueError(f"{values!r} are no times")
+    return seconds
+
+
+_FIELDS: dict[str, Any] = {
+    "task": str, "workload": _mapping, "target": _mapping,
+    "config": lambda value: {name: frozen(item) for name, item in _mapping(value).items()},
+    "steps": steps_from_json, "seconds": _seconds, "error": str, "message": str, "contest": int,
+    "threads": int, "cache": str,
+}
+
+
+def parse_log(data: bytes, name: str) -> tuple[list[Record], int]:
+    """The records of a log, and how many of its bytes they take: a line that was cut short at the
+    end is left out."""
+    whole = data.rfind(b"\n") + 1
+    lines = data[:whole].decode(errors="replace").splitlines()
+    records = [parse_line(line, f"line {number} of {name}")
+               for number, line in enumerate(lines, 1) if line.strip()]
+    return records, whole
+
+
+def read_log(path: Path) -> list[Record]:
+    """The records of a log, which another process may be writing. Raises `TuningError`."""
+    try:
+        return parse_log(path.read_bytes(), str(path))[0]
+    except OSError as error:
+        raise TuningError(f"the tuning log {str(path)!r} can't be read: "
+                          f"{error.strerror or error}") from None
+
+
+class Log:
+    """A log that is open to be written on. One process at a time may have it."""
+
+    def __init__(self, path: Path, handle: int, records: Sequence[Record]) -> None:
+        self.path, self._handle = path, handle
+        self.records = list(records)
+        self._found = {record.key: record for record in records}
+
+    @staticmethod
+    def open(path: Path) -> Log:
+        """Opens a log, made where there is none, to go on with it. Raises `TuningError`."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise TuningError(f"the tuning log {str(path)!r} can't be written: "
+                              f"{error.strerror or error}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            records, whole = parse_log(path.read_bytes(), str(path))
+            os.ftruncate(handle, whole)
+        except BlockingIOError:
+            os.close(handle)
+            raise TuningError(f"another process is tuning into {str(path)!r}; "
+                              "name another log, or wait for it") from None
+        except BaseException:
+            os.close(handle)
+            raise
+        return Log(path, handle, records)
+
+    def find(self, key: str) -> Record | None:
+        """The record of a measurement that was made before."""
+        return self._found.get(key)
+
+    def append(self, record: Record) -> None:
+        """Writes a record, by one system call; raises `TuningError` where the disk is full."""
+        line = record.to_line().encode()
+        try:
+            written = os.write(self._handle, line)
+            if written < len(line):
+                os.ftruncate(self._handle, os.fstat(self._handle).st_size - written)
+                raise OSError(0, "the disk is full")
+        except OSError as error:
+            raise TuningError(f"the tuning log {str(self.path)!r} can't be written: "
+                              f"{error.strerror or error}") from None
+        self.records.append(record)
+        self._found[record.key] = record
+
+    def close(self) -> None:
+        """Lets others write."""
+        os.close(self._handle)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,60 @@
+"""What proposes candidates: a tuner is asked for points of a space and told what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minitvm.autotune.candidates import Candidates
+
+PATIENCE = 200
+"""How many points that are known a tuner may draw in a row before it looks for one in order."""
+
+
+class Tuner:
+    """The base: remembers what was proposed. Times are seconds, infinite for failures."""
+
+    def __init__(self, candidates: Candidates, seed: int = 0) -> None:
+        self.candidates = candidates
+        self.space = candidates.task.space
+        self.generator = np.random.default_rng(seed)
+        self.tried: set[int] = set()
+        self.seconds: dict[int, float] = {}
+
+    def propose(self, count: int) -> list[int]:
+        """Up to `count` points that were not proposed before; none where there are no more."""
+        found: list[int] = []
+        for _ in range(min(count, len(self.space) - len(self.tried))):
+            number = self.next()
+            if number is None:
+                break
+            self.tried.add(number)
+            found.append(number)
+        return found
+
+    def next(self) -> int | None:
+        """One point that was not tried."""
+        raise NotImplementedError
+
+    def update(self, results: Sequence[tuple[int, float]]) -> None:
+        """What proposed points took."""
+        self.tried.update(number for number, _ in results)
+        self.seconds.update(results)
+
+    def fresh(self) -> int | None:
+        """Any point that was not tried; None where all were."""
+        for _ in range(PATIENCE):
+            number = self.space.random(self.generator)
+            if number not in self.tried:
+                return number
+        if len(self.tried) >= len(self.space):
+            return None
+        start = self.space.random(self.generator)
+        return next(number for step in range(len(self.space))
+                    if (number := (start + step) % len(self.space)) not in self.tried)
+
+    def best(self, count: int) -> list[int]:
+        """The fastest points so far."""
+        working = [number for number, time in self.seconds.items() if np.isfinite(time)]
+        return sorted(working, key=lambda number: (self.seconds[number], number))[:count]
