@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Any
 from minitvm.errors import MinitvmError
 
 if TYPE_CHECKING:
-    from minitvm import codegen, contrib, nd, relay, runtime, target, te, testing, tir, transform
+    from minitvm import (
+        autotune,
+        codegen,
+        contrib,
+        nd,
+        relay,
+        runtime,
+        target,
+        te,
+        testing,
+        tir,
+        transform,
+    )
     from minitvm.driver import CompiledModule, compile
     from minitvm.relay.ir import Module as IRModule
     from minitvm.relay.onnx import supported as supported_onnx_operators
@@ -31,9 +43,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CompiledModule", "IRModule", "MinitvmError", "Module", "PassContext", "Target", "__version__",
-    "build", "codegen", "compile", "contrib", "cpu", "device", "load", "lower", "nd", "relay",
-    "runtime", "supported_onnx_operators", "target", "te", "testing", "tir", "transform",
+    "CompiledModule", "IRModule", "MinitvmError", "Module", "PassContext", "Target",
+    "__version__", "autotune", "build", "codegen", "compile", "contrib", "cpu", "device",
+    "load", "lower", "nd", "relay", "runtime", "supported_onnx_operators", "target", "te",
+    "testing", "tir", "transform",
 ]  # fmt: skip
 
 _HOMES = {

@@ -34,7 +34,7 @@ import numpy as np
 
 import minitvm
 from minitvm import autotune
-from minitvm.autotune.tuners import TUNERS
+from minitvm.autotune.options import TUNER_NAMES
 from minitvm.bench import PEERS, ROUNDS, bench
 from minitvm.errors import InputError, MinitvmError, OptionError
 from minitvm.report import (
@@ -442,13 +442,13 @@ def parse_threads(text: str) -> list[int]:
               help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
                    "model leaves a size open. May be repeated.")
 @click.option("--target", metavar="STRING",
-              help="The machine to tune for, which this one must be able to run; by default it is "
-                   "this one.")
+              help="The machine to tune for, such as --target 'llvm -mcpu=x86-64-v3', whose code "
+                   "must run here; by default this one.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Time candidates on so many threads, such as --threads 4.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Of all choices that are random, such as --seed 7.")
-@click.option("--tuner", type=click.Choice(list(TUNERS)), default="xgboost", show_default=True,
+@click.option("--tuner", type=click.Choice(TUNER_NAMES), default="xgboost", show_default=True,
               help="How candidates are chosen, such as --tuner genetic.")
 @click.option("--cold", is_flag=True,
               help="Time each call with caches that hold other data, as in a large model.")
@@ -481,7 +481,7 @@ def tune_command(model: Path, log: Path, duration: str | None, trials: int | Non
             measurer = stack.enter_context(
                 autotune.LocalMeasurer(autotune.MeasureOptions(timing=timing)))
         moved = stack.enter_context(progress("measuring"))
-        report = autotune.tune(tasks, measurer, records, options, _watch(moved, options))
+        report = autotune.tune_tasks(tasks, measurer, records, options, _watch(moved, options))
     data = {**report.data(), "log": str(log)}
     if as_json:
         click.echo(json.dumps(data, indent=2))

@@ -2,22 +2,55 @@
 
     tasks = autotune.extract_tasks("model.onnx")
     with autotune.Log.open(Path("tune.jsonl")) as log, autotune.LocalMeasurer() as measurer:
-        autotune.tune(tasks, measurer, log, autotune.TuneOptions(trials=1000))
+        autotune.tune_tasks(tasks, measurer, log, autotune.TuneOptions(trials=1000))
     minitvm.compile("model.onnx", schedules=autotune.apply_history_best("tune.jsonl"))
 
-The compiler does not know it: a schedule is found by the structural hash of a kernel.
+The compiler does not know it: a schedule is found by the structural hash of a kernel. Names load
+when they are first used.
 """
 
-from minitvm.autotune.history import ApplyHistoryBest, apply_history_best, coverage, shipped
-from minitvm.autotune.measure.kernel import Timing
-from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
-from minitvm.autotune.records import Log, Record, read_log
-from minitvm.autotune.space import Space
-from minitvm.autotune.task import Candidate, Task, extract_tasks
-from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneOptions, TuneReport, tune
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minitvm.autotune.history import ApplyHistoryBest, apply_history_best, coverage, shipped
+    from minitvm.autotune.measure.kernel import Timing
+    from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
+    from minitvm.autotune.options import TuneOptions
+    from minitvm.autotune.records import Log, Record, read_log
+    from minitvm.autotune.space import Space
+    from minitvm.autotune.task import Candidate, Task, extract_tasks
+    from minitvm.autotune.templates import create_task, get_config, template
+    from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneReport, tune_tasks
+
+_HOMES = {
+    "ApplyHistoryBest": "history", "Candidate": "task", "LocalMeasurer": "measure.measurer",
+    "Log": "records", "MeasureOptions": "measure.measurer", "Memory": "tune", "Record": "records",
+    "ReplayMeasurer": "tune", "Space": "space", "Task": "task", "Timing": "measure.kernel",
+    "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
+    "coverage": "history", "create_task": "templates", "extract_tasks": "task",
+    "get_config": "templates", "read_log": "records", "shipped": "history", "template": "templates",
+    "tune_tasks": "tune",
+}
 
 __all__ = [
     "ApplyHistoryBest", "Candidate", "LocalMeasurer", "Log", "MeasureOptions", "Memory", "Record",
     "ReplayMeasurer", "Space", "Task", "Timing", "TuneOptions", "TuneReport", "apply_history_best",
-    "coverage", "extract_tasks", "read_log", "shipped", "tune",
-]
+    "coverage", "create_task", "extract_tasks", "get_config", "read_log", "shipped", "template",
+    "tune_tasks",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name from its home when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'minitvm.autotune' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"minitvm.autotune.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(__all__) | set(globals()))

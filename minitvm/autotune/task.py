@@ -1,7 +1,7 @@
 """What is tuned: a task is one computation on one target, its space, and what is right for it.
 
 `extract_tasks` makes tasks of the kernels of a model: a fused function, found again in any model by
-its structural hash, with the choices of its operators' recipes as space. `template.py` makes them
+its structural hash, with the choices of its operators' recipes as space. `templates.py` makes them
 of functions of a user, `sketch` of computes alone. A candidate is a point of the space, scheduled
 and lowered to nested tir: all that measuring needs to know.
 """
@@ -23,6 +23,7 @@ from minitvm.errors import LoweringError, MinitvmError, ScheduleError, TuningErr
 from minitvm.relay.interpret import run_function
 from minitvm.relay.ir import Call, Function, GlobalVar, Module, tensor_type, walk_bindings
 from minitvm.relay.lower import canonical, schedule_function, to_te
+from minitvm.relay.memory_plan import is_view
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.op import Op
 from minitvm.relay.structural_hash import structural_hash
@@ -141,7 +142,8 @@ def kernel_tasks(module: Module, target: Target) -> list[Task]:
         binding.value.callee.name
         for function in module.functions.values() if not function.is_primitive
         for binding in walk_bindings(function.body)
-        if isinstance(binding.value, Call) and isinstance(binding.value.callee, GlobalVar))
+        if isinstance(binding.value, Call) and isinstance(binding.value.callee, GlobalVar)
+        and not is_view(binding.value, module))
     weights: Counter[str] = Counter()
     functions: dict[str, tuple[str, Function]] = {}
     for name, function in module.functions.items():

@@ -19,34 +19,12 @@ from typing import Any, Protocol
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.history import winner
 from minitvm.autotune.measure.measurer import Measurer, Outcome
+from minitvm.autotune.options import TuneOptions
 from minitvm.autotune.records import Record, measurement_key, target_features
 from minitvm.autotune.scheduler import Progress, next_task
 from minitvm.autotune.task import Candidate, Task, check_default
 from minitvm.autotune.tuners import TUNERS, Tuner
 from minitvm.errors import OptionError, TuningError
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
-    """How long, and how.
-
-    trials: measurements, over all tasks; those that a log has already count. seconds: until no
-    further round begins. early_stopping: how many trials of a task without gain end it. batch: how
-    many candidates a round measures. identical_failures: after so many candidates of a task that
-    fail alike, one after the other, tuning stops. contestants: how many meet the default schedule
-    at the end. threads and cache are how candidates are timed, as the records say.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    tuner: str = "xgboost"
-    seed: int = 0
-    batch: int = 16
-    early_stopping: int = 96
-    identical_failures: int = 24
-    contestants: int = 4
-    threads: int = 1
-    cache: str = "warm"
 
 
 class Records(Protocol):
@@ -150,7 +128,7 @@ Watch = Callable[[str, int, float], None]
 estimate of the model's time."""
 
 
-def tune(tasks: Sequence[Task], measurer: Measurer, log: Records,
+def tune_tasks(tasks: Sequence[Task], measurer: Measurer, log: Records,
          options: TuneOptions | None = None, watch: Watch | None = None) -> TuneReport:
     """Tunes tasks, into a log. Raises `TuningError` where nothing works, or everything fails
     alike; an interrupt ends it early, with a report of what there is."""
@@ -163,7 +141,7 @@ def _silent(name: str, trials: int, seconds: float) -> None:
 
 
 class Session:
-    """One call of `tune`."""
+    """One call of `tune_tasks`."""
 
     def __init__(self, tasks: Sequence[Task], measurer: Measurer, log: Records,
                  options: TuneOptions, watch: Watch) -> None:
@@ -351,7 +329,7 @@ class Session:
 
 
 class ReplayMeasurer:
-    """Knows what a log knows, and nothing else: `tune` with the log's records costs no time."""
+    """Knows what a log knows, and nothing else: `tune_tasks` with it costs no time."""
 
     def __init__(self, records: Sequence[Record], threads: int = 1, cache: str = "warm") -> None:
         self._found = {record.key: record for record in records}

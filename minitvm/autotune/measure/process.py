@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
@@ -22,6 +21,13 @@ START_SECONDS = 120.0
 """How long a worker may take to load all that it needs."""
 GRACE_SECONDS = 20.0
 """How much longer than a child the worker itself may take."""
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from minitvm.autotune.measure.worker import main
+main()
+"""
+"""A worker finds modules where this process does, whatever is the current folder."""
 
 
 class WorkerProcess:
@@ -56,12 +62,9 @@ class WorkerProcess:
             return self._process
         self._rest = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
-        package = str(Path(__file__).parents[3])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "minitvm.autotune.measure.worker"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path})
+            [sys.executable, "-c", _START, json.dumps(sys.path)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
         try:
             if self._line(self._process, START_SECONDS) != b"ready":
                 raise OSError

@@ -1,4 +1,4 @@
-"""The process that builds or runs candidates: `python -m minitvm.autotune.measure.worker`.
+"""The process that builds or runs candidates, started by `process.WorkerProcess`.
 
 It reads a request of JSON on each line of its standard input, and answers on a line of its standard
 output. It loads all that is needed once; each request is then carried out in a child (`isolate`).
@@ -60,7 +60,3 @@ def main() -> None:
     answers.write("ready\n")
     for line in sys.stdin:
         answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-
-
-if __name__ == "__main__":
-    main()
