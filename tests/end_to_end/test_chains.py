@@ -31,10 +31,10 @@ def run_both(module):
 
 
 def test_ten_thousand_operators():
-    start = time.perf_counter()
+    start = time.process_time()
     compiled = run_both(chain(OPERATORS, lambda y: y + 1.0, lambda y: y * 0.5, relay.nn.relu,
                               lambda y: relay.maximum(y, 0.25)))
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     print(f"{OPERATORS} operators: {seconds:.1f} s, {compiled.kernel_calls} kernel calls of "
           f"{len(compiled.kernels)} functions")
     assert seconds < MOST_SECONDS

@@ -399,9 +399,9 @@ def inverted_residuals() -> list[Lifetime]:
 
 def test_a_network_of_inverted_residuals_is_planned_within_five_percent():
     lifetimes = inverted_residuals()
-    start = time.perf_counter()
+    start = time.process_time()
     placement = place(lifetimes)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert placement.size <= 1.05 * lower_bound(lifetimes)
 
 
@@ -412,9 +412,9 @@ def test_ten_thousand_tensors_take_seconds(kind):
     length = {"chain": lambda i: random.choice([1, 1, 2, 3]), "all live": lambda i: count - i,
               "random": lambda i: int(random.expovariate(1 / 20))}[kind]
     lifetimes = [Lifetime(i, i + length(i), 64 * random.randint(1, 10**5)) for i in range(count)]
-    start = time.perf_counter()
+    start = time.process_time()
     placement = place(lifetimes)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert placement.size <= 1.1 * lower_bound(lifetimes)
 
 

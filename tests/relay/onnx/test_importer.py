@@ -67,9 +67,9 @@ def test_nodes_out_of_order_are_sorted():
 
 def test_long_chains_are_imported_in_linear_time():
     nodes = [node("Neg", [f"v{k}"], [f"v{k + 1}"]) for k in range(5000)]
-    start = time.perf_counter()
+    start = time.process_time()
     module = from_onnx(model(nodes[::-1], [value("v0")], ["v5000"]))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert len(module.main.body.bindings) == 5000
 
 
@@ -174,9 +174,9 @@ def test_a_condition_computed_at_run_time_is_not_supported():
 def test_whole_networks(build):
     proto = build(weights=7, image=32)
     name = proto.graph.input[0].name
-    start = time.perf_counter()
+    start = time.process_time()
     module = from_onnx(proto)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     expected_kinds = {"nn.conv2d", "nn.batch_norm", "nn.dense"}
     assert expected_kinds <= set(callees(module))
     x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)

@@ -489,7 +489,7 @@ def test_ten_thousand_operators_take_seconds(shape):
         bindings.append(Binding(var, Call(op("add"), (last, other)), origin(f"n{i}")))
         last, first = var, bindings[len(bindings) // 2].var
     module = Module({"main": Function((x,), Block(tuple(bindings), last), IMAGE)})
-    start = time.perf_counter()
+    start = time.process_time()
     after = fuse(module, 3)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert sum(map(len, (atoms(b.value) for b in after.main.body.bindings))) > 0

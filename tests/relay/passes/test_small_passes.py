@@ -387,9 +387,9 @@ def test_many_equal_calls_take_linear_time():
         return e(op("add"), last, x)
 
     module = main([vector()], build)
-    start = time.perf_counter()
+    start = time.process_time()
     after = passes.eliminate_common_subexpr(module)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert len(after.main.body.bindings[0].origin.names) == 10_000
 
 
@@ -453,6 +453,6 @@ def test_ten_thousand_bindings_take_a_second(item):
         bindings.append(Binding(var, Call(callee, (last, const(1))), Origin((f"n{i}",))))
         last = var
     module = Module({"main": Function((x,), Block(tuple(bindings), last), VECTOR)})
-    start = time.perf_counter()
+    start = time.process_time()
     item(module)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
