@@ -6,17 +6,12 @@ import difflib
 from collections.abc import Mapping
 
 from minitvm.relay.onnx.reader import Node
+from minitvm.relay.onnx.table import LAST_OPSET
 
 ADVICE = {
     "If": "fix the input shapes so that its condition is constant, or export without control flow",
     "Loop": "unroll the loop before export",
     "Scan": "unroll the scan before export",
-    "LSTM": "unroll it into MatMul, Sigmoid and Tanh before export",
-    "GRU": "unroll it into MatMul, Sigmoid and Tanh before export",
-    "RNN": "unroll it into MatMul and Tanh before export",
-    "Resize": "export without resampling, or use strided convolution and Expand",
-    "Upsample": "export without resampling, or use strided convolution and Expand",
-    "ConvTranspose": "export it as a convolution over zero-stuffed input",
     "QuantizeLinear": "give the model before quantisation, in float32",
     "DequantizeLinear": "give the model before quantisation, in float32",
     "DynamicQuantizeLinear": "give the model before quantisation, in float32",
@@ -38,6 +33,11 @@ def advice_for(
         return (
             f"operators of the domain {node.domain} are not supported",
             "export with standard ONNX operators only",
+        )
+    if node.operator in LAST_OPSET and node.operator in known:
+        return (
+            f"the operator ends with opset {LAST_OPSET[node.operator]}",
+            "declare the opset that the node is from, or convert the model to a later one",
         )
     if node.operator in known:
         since = min(known[node.operator])

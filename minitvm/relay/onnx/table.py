@@ -28,6 +28,10 @@ CONVERTERS: dict[str, dict[int, Converter]] = {}
 """operator -> first opset -> converter."""
 
 
+LAST_OPSET = {"Upsample": 9}
+"""Operators that a later opset no longer has."""
+
+
 def converter(operator: str, since: int) -> Callable[[Converter], Converter]:
     """A decorator: the function imports `operator` from opset `since` on."""
 
@@ -40,6 +44,8 @@ def converter(operator: str, since: int) -> Callable[[Converter], Converter]:
 
 def find_converter(operator: str, opset: int) -> Converter | None:
     """The converter for an operator at an opset; None where there is none."""
+    if opset > LAST_OPSET.get(operator, opset):
+        return None
     versions = CONVERTERS.get(operator, {})
     since = sorted(versions)
     position = bisect_right(since, opset)
@@ -57,7 +63,7 @@ def supported() -> dict[str, tuple[int, int]]:
     """The operators that are imported, each with its first and last opset, by name."""
     newest = newest_opset()
     return {
-        operator: (max(OLDEST_OPSET, min(versions)), newest)
+        operator: (max(OLDEST_OPSET, min(versions)), LAST_OPSET.get(operator, newest))
         for operator, versions in sorted(CONVERTERS.items())
         if min(versions) <= newest
     }

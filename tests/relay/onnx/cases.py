@@ -241,6 +241,78 @@ WINDOWS = [
          expected=[real(2, 3, 2, 2, 2).max((2, 3, 4), keepdims=True)]),
 ]
 
+SCALES = np.float32([1, 1, 1.2, 2])
+RESIZING = [
+    Case("Upsample", [IMAGE], last=8, attributes={"scales": [1.0, 1.0, 2.0, 3.0]}, expected=[
+        IMAGE.repeat(2, 2).repeat(3, 3)]),
+    Case("Upsample", [IMAGE, np.float32([1, 1, 2, 3])], [1], first=9, last=9,
+         expected=[IMAGE.repeat(2, 2).repeat(3, 3)]),
+    Case("Resize", [IMAGE, np.float32([1, 1, 2, 3])], [1], first=10, last=10,
+         expected=[IMAGE.repeat(2, 2).repeat(3, 3)]),
+    *(Case("Resize", [IMAGE, real(0), SCALES], [1, 2], first=11, attributes={
+        "mode": mode, "coordinate_transformation_mode": coordinates})
+      for mode in ("linear", "cubic")
+      for coordinates in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")),
+    *(Case("Resize", [IMAGE, None, None, ints(1, 4, 8, 3)], [3], first=13,
+           attributes={"mode": "nearest", "nearest_mode": mode})
+      for mode in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+    Case("Resize", [whole(1, 1, 2, 3), None, np.float32([1, 1, 2, 2])], [2], first=13),
+    Case("Resize", [IMAGE, None, None, ints(9, 4)], [3], first=18,
+         attributes={"mode": "linear", "axes": [3, 2]}),
+    *(Case("Resize", [IMAGE, None, None, ints(8, 9)], [3], first=18,
+           attributes={"mode": "linear", "axes": [2, 3], "keep_aspect_ratio_policy": policy})
+      for policy in ("not_larger", "not_smaller")),
+    Case("Resize", [IMAGE, None, SCALES], [2], first=19, attributes={
+        "mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
+    Case("Resize", [IMAGE, None, SCALES], [2], first=13,
+         attributes={"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5}),
+]
+
+def transposed(x: np.ndarray, w: np.ndarray, strides: Sequence[int], pads: Sequence[int],
+               sizes: Sequence[int], group: int = 1) -> np.ndarray:
+    """By the definition: each pixel adds its multiple of the weights. The reference fails where
+    there are groups or an output_shape."""
+    (batch, channels, *image), (_, maps, *kernel) = x.shape, w.shape
+    full = [s * (n - 1) + k + p for s, n, k, p in zip(strides, image, kernel, pads)]
+    y = np.zeros((batch, maps * group, *full), np.float32)
+    for c in range(channels):
+        first = c // (channels // group) * maps
+        for i, j in np.ndindex(*image):
+            rows, columns = (slice(s * n, s * n + k) for s, n, k in zip(strides, (i, j), kernel))
+            y[:, first : first + maps, rows, columns] += x[:, c, None, i, j, None, None] * w[c]
+    return y[:, :, pads[0] : pads[0] + sizes[0], pads[1] : pads[1] + sizes[1]]
+
+
+GROUPED, WIDE = real(4, 2, 2, 3), real(4, 2, 3, 3)
+TRANSPOSED = [
+    Case("ConvTranspose", [IMAGE, real(4, 3, 3, 3), real(3)], [1, 2]),
+    Case("ConvTranspose", [IMAGE, real(4, 3, 3, 2)], [1], attributes={
+        "strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 0]}),
+    Case("ConvTranspose", [IMAGE, GROUPED], attributes={"group": 2, "strides": [2, 2]},
+         expected=[transposed(IMAGE, GROUPED, (2, 2), (0, 0), (10, 13), 2)]),
+    Case("ConvTranspose", [IMAGE, real(4, 1, 3, 3)], [1],
+         attributes={"dilations": [2, 1], "pads": [3, 3, 0, 2]}),
+    Case("ConvTranspose", [real(2, 3, 5), real(3, 2, 3)], [1], attributes={"strides": [2]}),
+    Case("ConvTranspose", [IMAGE, real(4, 2, 3, 3)], [1], attributes={
+        "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    Case("ConvTranspose", [IMAGE, WIDE], [1],
+         attributes={"strides": [3, 2], "output_shape": [14, 12]},
+         expected=[transposed(IMAGE, WIDE, (3, 2), (1, 1), (14, 12))]),
+]
+
+SEQUENCE = real(3, 2, 5, seed=11)
+"""Three steps of two in a batch of five numbers. The reference knows one direction alone;
+`test_recurrent` has the others."""
+RECURRENT = [
+    Case("RNN", [SEQUENCE, real(1, 4, 5), real(1, 4, 4)], [1, 2], outputs=("y", "h"),
+         attributes={"hidden_size": 4}),
+    Case("GRU", [SEQUENCE, real(1, 12, 5), real(1, 12, 4), real(1, 24)], [1, 2, 3],
+         outputs=("y", "h"), attributes={"hidden_size": 4, "linear_before_reset": 1}),
+    Case("LSTM", [SEQUENCE, real(1, 16, 5), real(1, 16, 4), real(1, 32), None, real(1, 2, 4),
+                  real(1, 2, 4), real(1, 12)], [1, 2, 3, 7], outputs=("y", "h"),
+         attributes={"hidden_size": 4}),
+]
+
 PARAMETERS = [real(4, seed=5), real(4, seed=6), real(4, seed=7), positive(4)]
 
 
@@ -288,4 +360,4 @@ NORMALIZATION = [
 ]
 
 CASES = [*UNARY, *PARAMETRIC, *BROADCAST, *CONSTANTS, *SHAPES, *JOINING, *REDUCTIONS, *PRODUCTS,
-         *WINDOWS, *NORMALIZATION]
+         *WINDOWS, *RESIZING, *TRANSPOSED, *RECURRENT, *NORMALIZATION]

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from single_node import NEWEST, assert_agrees, opsets_of
 
 from minitvm.relay.onnx import supported
-from minitvm.relay.onnx.table import CONVERTERS, OLDEST_OPSET
+from minitvm.relay.onnx.table import CONVERTERS, LAST_OPSET, OLDEST_OPSET
 
 RUNS = [
     pytest.param(case, opset, id=f"{case}-{opset}")
@@ -39,7 +39,7 @@ TESTED = {operator: versions for operator, versions in CONVERTERS.items() if ope
 def test_every_converter_has_a_case():
     run = {(param.values[0].operator, param.values[1]) for param in RUNS}
     for operator, versions in TESTED.items():
-        bounds = [*sorted(versions), NEWEST + 1]
+        bounds = [*sorted(versions), LAST_OPSET.get(operator, NEWEST) + 1]
         for since, until in pairwise(bounds):
             if until <= OLDEST_OPSET:
                 continue
@@ -50,7 +50,7 @@ def test_every_converter_has_a_case():
 def test_every_change_of_an_operator_has_a_case():
     run = {(param.values[0].operator, param.values[1]) for param in RUNS}
     for operator in TESTED:
-        for opset in opsets_of(operator):
+        for opset in opsets_of(operator, last=LAST_OPSET.get(operator, NEWEST)):
             assert (operator, opset) in run, f"{operator} at opset {opset} has no case"
 
 
@@ -59,7 +59,8 @@ def test_supported_says_what_exists():
         for opset in range(first, last + 1):
             schema = onnx.defs.get_schema(operator, opset, "")
             assert not schema.deprecated
-        assert last == NEWEST
+        if last != NEWEST:
+            assert onnx.defs.get_schema(operator, last + 1, "").deprecated
         if first > OLDEST_OPSET and onnx.defs.has(operator, first - 1, ""):
             assert onnx.defs.get_schema(operator, first - 1, "").deprecated, operator
 

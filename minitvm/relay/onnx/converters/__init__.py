@@ -7,8 +7,11 @@ from minitvm.relay.onnx.converters import (
     normalization,
     pointwise,
     products,
+    recurrent,
     reductions,
+    resize,
     shapes,
+    transposed,
     windows,
 )
 
@@ -19,7 +22,10 @@ __all__ = [
     "normalization",
     "pointwise",
     "products",
+    "recurrent",
     "reductions",
+    "resize",
     "shapes",
+    "transposed",
     "windows",
 ]

@@ -34,8 +34,8 @@ class Window:
 def read_window(c: Conversion, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
     """The window that the attributes describe, over an image of these extents."""
     count = len(extents)
-    strides = _entries(c, "strides", count)
-    dilation = _entries(c, "dilations", count)
+    strides = entries(c, "strides", count)
+    dilation = entries(c, "dilations", count)
     pads = c.integers("pads")
     automatic = c.text("auto_pad", "NOTSET", AUTO_PADS)
     if pads is not None and (len(pads) != 2 * count or min(pads, default=0) < 0):
@@ -56,7 +56,8 @@ def read_window(c: Conversion, extents: tuple[int, ...], kernel: tuple[int, ...]
     return Window(kernel, strides, padding, dilation)
 
 
-def _entries(c: Conversion, name: str, count: int) -> tuple[int, ...]:
+def entries(c: Conversion, name: str, count: int) -> tuple[int, ...]:
+    """A list of positive integers, one for each axis; all 1 where it is left out."""
     values = c.integers(name)
     if values is None:
         return (1,) * count
@@ -79,11 +80,12 @@ def conv(c: Conversion) -> Atom:
     if kernel != shape[2:]:
         raise ModelError(f"{c.node}: kernel_shape {kernel} does not fit the weight {shape}")
     window = read_window(c, extents[2:], kernel)
-    result = c.emit(_convolution(window, c.integer("group", 1)), x, weight)
+    result = c.emit(convolution(window, c.integer("group", 1)), x, weight)
     return result if bias is None else c.emit(BiasAdd(axis=1), result, bias)
 
 
-def _convolution(window: Window, groups: int) -> Op:
+def convolution(window: Window, groups: int) -> Op:
+    """The convolution of a window along one or two axes."""
     match window:
         case Window((_,), (stride,), (before, after), (dilation,)):
             return Conv1d(stride, (before, after), dilation, groups)
