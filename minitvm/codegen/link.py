@@ -37,6 +37,9 @@ _FLAGS = ("--as-needed", "--gc-sections", "--build-id=none", "--strip-all", "--h
           "--no-undefined", "-Bsymbolic")
 _Z_FLAGS = ("noexecstack", "relro", "now", "nodelete")  # the pool's threads outlive dlclose
 _SYSTEM_LIBRARIES = ("libc.", "libm.", "libpthread.", "libdl.", "ld-linux-")
+_PARTS_OF_LIBC = ("libpthread.so.0", "libdl.so.2")
+"""Libraries that glibc took in with 2.34. A bare linker looks into those that there are; the model
+needs them only where libc lacks what they have."""
 _LIBRARY_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
@@ -61,8 +64,13 @@ class Linker:
         folders = [f"/lib/{target.isa}-linux-gnu", f"/usr/{target.isa}-linux-gnu/lib",
                    *_LIBRARY_FOLDERS]
         options += [f"-L{folder}" for folder in folders]
-        return [*self.command, "-shared", *options, *files, "-l:libm.so.6", "-l:libdl.so.2",
+        parts = [f"-l:{part}" for part in _PARTS_OF_LIBC if _has(part, folders)]
+        return [*self.command, "-shared", *options, *files, "-l:libm.so.6", *parts,
                 "-l:libc.so.6"]
+
+
+def _has(file: str, folders: list[str]) -> bool:
+    return any(Path(folder, file).exists() for folder in folders)
 
 
 def find_linker(target: Target) -> Linker:

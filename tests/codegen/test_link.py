@@ -209,3 +209,13 @@ def test_awkward_names_and_dtypes_make_sound_c(tmp_path):
     values = [line.rsplit(":", 1)[1].split() for line in shown.stdout.splitlines()]
     assert values == [["0", "0", "1"], ["0", "0", str(0x3C00)], ["0", "0", "1"], ["0", "0", "1"]]
     assert [info.name for info in load(path).outputs] == names
+
+
+def test_a_bare_linker_looks_for_pthread_where_libc_may_lack_it(monkeypatch, tmp_path):
+    linker = Linker(("ld",), is_driver=False)
+    (tmp_path / "libpthread.so.0").touch()
+    for folders, wanted in (((str(tmp_path),), True), ((str(tmp_path / "none"),), False)):
+        monkeypatch.setattr(link, "_LIBRARY_FOLDERS", folders)
+        other = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64")
+        words = linker.arguments([], tmp_path / "a.so", tmp_path / "map", other)
+        assert ("-l:libpthread.so.0" in words) == wanted and "--as-needed" in words
