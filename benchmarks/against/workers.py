@@ -11,6 +11,7 @@ told to run and then left alone until the others had their turn, it takes no cor
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -109,6 +110,7 @@ class Session:
 
     def __init__(self, engine: str, threads: int) -> None:
         self.engine, self.threads = engine, threads
+        importlib.import_module(engine)  # so that it does not count as memory of the model
         self.run: Callable[[], list[np.ndarray]] | None = None
 
     def load(self, source: str, inputs: str) -> dict[str, Any]:
