@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -32,7 +33,8 @@ from table import FAULTS, Fault
 Subject = TypeVar("Subject")
 ROOT = Path(__file__).parents[1]
 PARTS = ("minitvm", "tests", "examples", "docs", "pyproject.toml")
-TIMEOUT_SECONDS = 600
+PATIENCE, LEAST_SECONDS = 5, 60
+"""Tests may take so many times what they take without a fault, and some more."""
 SOME_TESTS_FAILED = 1
 """pytest's exit status; others mean that it could not run, which catches nothing."""
 
@@ -69,14 +71,17 @@ def main() -> int:
             trees.put(copy_tree(Path(folder) / str(number)))
         tests = sorted({test for fault in chosen for test in fault.tests})
         print(f"{len(tests)} test files without a fault: ", end="", flush=True)
-        parts = [tuple(tests[number :: arguments.jobs]) for number in range(arguments.jobs)]
-        for sound in pool.map(lambda part: in_a_tree(trees, run_tests, part), filter(None, parts)):
+        seconds = {}
+        for test, sound in zip(tests, pool.map(
+                lambda test: in_a_tree(trees, run_tests, (test,)), tests)):
             if sound.by:
                 print(f"they fail already: {sound.by}")
                 return 1
-        print("they pass")
+            seconds[test] = sound.seconds
+        print(f"they pass ({sum(seconds.values()):.0f} s)")
+        work = partial(plant, seconds)
         return report(list(zip(chosen, pool.map(
-            lambda fault: in_a_tree(trees, plant, fault), chosen))))
+            lambda fault: in_a_tree(trees, work, fault), chosen))))
 
 
 def in_a_tree(trees: SimpleQueue[Path], work: Callable[[Path, Subject], Outcome],
@@ -110,13 +115,15 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def plant(tree: Path, fault: Fault) -> Outcome:
-    """Runs a fault's tests with the fault in place, and takes it out again."""
+def plant(seconds: Mapping[str, float], tree: Path, fault: Fault) -> Outcome:
+    """Runs a fault's tests with the fault in place, and takes it out again. `seconds` is what each
+    takes without it: one that goes on and on noticed a fault that makes an endless loop."""
+    limit = PATIENCE * sum(seconds[test] for test in fault.tests) + LEAST_SECONDS
     path = tree / fault.file
     sound = path.read_text(encoding="utf-8")
     path.write_text(sound.replace(fault.old, fault.new), encoding="utf-8")
     try:
-        outcome = run_tests(tree, fault.tests)
+        outcome = run_tests(tree, fault.tests, limit)
     finally:
         path.write_text(sound, encoding="utf-8")
     print(f"{'caught' if outcome.caught else 'SURVIVED':9} {outcome.seconds:4.0f} s  {fault.name}",
@@ -124,17 +131,17 @@ def plant(tree: Path, fault: Fault) -> Outcome:
     return outcome
 
 
-def run_tests(tree: Path, tests: tuple[str, ...]) -> Outcome:
-    """Runs test files up to the first failure."""
+def run_tests(tree: Path, tests: tuple[str, ...], limit: float | None = None) -> Outcome:
+    """Runs test files up to the first failure, or for so many seconds."""
     command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:xdist",
                "--hypothesis-profile=faults", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     start = time.perf_counter()
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True,
-                              timeout=TIMEOUT_SECONDS)
+                              timeout=limit)
     except subprocess.TimeoutExpired:
-        return Outcome(True, f"nothing within {TIMEOUT_SECONDS} s", TIMEOUT_SECONDS)
+        return Outcome(True, f"its time: there was no end within {limit:.0f} s", limit or 0)
     seconds = time.perf_counter() - start
     if done.returncode == 0:
         return Outcome(False, "", seconds)
