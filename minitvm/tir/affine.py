@@ -6,6 +6,7 @@
     known.bind(j, Const(0), Const(4))           0 <= j < 4
     known.solve(4 * i + j < 30, i)              (None, 7): i < 7 is enough
     known.solve(i // 4 >= 3, i)                 (12, None)
+    known.end(4 * i + j < n, i, {j})            n // 4: below it, it holds for every j
 
 A term is a variable, or what isn't linear (a quotient, a minimum), of which only the interval is
 known. This is the part of arithmetic that splitting loops needs, again and again for the same few
@@ -15,7 +16,7 @@ The `Analyzer` knows more, and takes longer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from minitvm.tir import bounds
@@ -37,6 +38,14 @@ class Linear:
     constant: int
     variables: frozenset[Var]
     """Those inside of terms that are not variables themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A comparison holds below `value`, and not from there on if it `fails_after`."""
+
+    value: Expr
+    fails_after: bool
 
 
 @dataclass(slots=True)
@@ -74,6 +83,31 @@ class Comparisons:
         """
         form = self._form(condition)
         return None if form is None else self._solve(*form, var)
+
+    def end(self, condition: Expr, var: Var, inside: Collection[Var]) -> End | None:
+        """Up to where, from below, a comparison holds whatever the variables `inside` are, as an
+        expression in the others; None where that is not known."""
+        form = self._form(condition)
+        if form is None or form[0] not in ("lt", "le", "gt", "ge"):
+            return None
+        op, linear = form
+        sign = 1 if op in ("lt", "le") else -1
+        factor = sign * linear.terms.get(var, 0)
+        if factor <= 0 or var in linear.variables:
+            return None
+        limit: Expr = Const(factor - sign * linear.constant - (op in ("lt", "gt")), var.dtype)
+        moving = Interval(0, 0)
+        for term, coefficient in linear.terms.items():
+            if term is var:
+                continue
+            part = Interval(sign * coefficient, sign * coefficient)
+            if _variables(term).isdisjoint(inside):
+                limit = limit - term * (sign * coefficient)
+            else:
+                moving = bounds.add(moving, bounds.multiply(self.interval(term), part))
+        if not moving.is_finite:
+            return None
+        return End((limit - moving.high) // factor, moving.is_point)
 
     def depends_on(self, condition: Expr) -> set[Var]:
         """The variables that a comparison depends on, but for those of one value."""

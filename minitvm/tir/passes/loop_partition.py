@@ -120,7 +120,7 @@ class _Partition:
 
     def __init__(self, func: PrimFunc, cold: bool) -> None:
         self.known = Comparisons()
-        self.leaves = _leaves(func.body)
+        self.leaves = count_leaves(func.body)
         self.cold = cold
         self.in_border = False
         self.guards: dict[int, tuple[Expr, tuple[Expr, ...]]] = {}
@@ -299,7 +299,7 @@ class _Partition:
         ]
         if loop.kind == "vectorized":
             return not borders
-        more = len(borders) * _leaves(loop.body)
+        more = len(borders) * count_leaves(loop.body)
         if self.leaves + more > MOST_LEAVES:
             remark("LoopPartition",
                    f"the loop over {loop.var.name} keeps its guards: split, the function would "
@@ -385,7 +385,8 @@ class _Partition:
         return result
 
 
-def _leaves(statement: Stmt) -> int:
+def count_leaves(statement: Stmt) -> int:
+    """The statements with an effect."""
     return sum(isinstance(item, Store | Invoke) for item in walk_statements(statement))
 
 
