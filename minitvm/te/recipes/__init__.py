@@ -8,7 +8,7 @@ shapes and on the target's vector width, registers and caches, never on a model.
 from minitvm.te.recipes.attention import schedule_attention
 from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
-from minitvm.te.recipes.matmul import schedule_dense
+from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
 from minitvm.te.recipes.rows import schedule_standardize
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "schedule_conv2d",
     "schedule_default",
     "schedule_dense",
+    "schedule_matmul",
     "schedule_outputs",
     "schedule_reduce",
     "schedule_standardize",

@@ -170,3 +170,40 @@ def _copy_tile(copy: StageHandle, out: StageHandle, place: IterVar, lanes: int) 
     copy.unroll(block)
     for axis in rows:
         copy.unroll(axis)
+
+
+def schedule_matmul(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
+    """A stack of products, whose second factor is copied into blocks; others as any reduction."""
+    op, right = find_tag("matmul_packed", [output]), find_tag("matmul_right", [output])
+    unpacked = find_tag("matmul_unpack", [output])
+    if op is None or right is None or unpacked is None or (
+        output.extents() != tuple(map(extent_of, unpacked.axis))
+    ):
+        schedule_default(s, anchor, output, target)
+        return
+    inline_injective(s, [output], keep=[op, right])
+    rows, blocks, lanes = (extent_of(axis) for axis in op.axis[-3:])
+    tile = decide_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
+
+    out = s[output]
+    *batch, m, n = out.op.axis
+    m_outer, m_inner = split_by(out, m, tile.points)
+    n_outer, n_inner = split_by(out, n, tile.blocks * lanes)
+    n_block, lane = out.split(n_inner, factor=lanes)
+    outer = [*batch, *(axis for axis in (n_outer, m_outer) if axis is not None)]
+    out.reorder(*outer, m_inner, n_block, lane)
+    out.vectorize(lane)
+
+    copy = s[right]
+    *places, _, lane = copy.op.axis
+    copy.vectorize(lane)
+    share(copy, places, work(right))
+    product = s[op]
+    *batch, m, no, ni = op.axis
+    if outer:
+        product.compute_at(out, outer[-1])
+        share(out, outer, work(op))
+    product.reorder(*batch, op.reduce_axis[0], m, no, ni)
+    product.vectorize(ni)
+    product.unroll(m)
+    product.unroll(no)

@@ -18,14 +18,9 @@ from minitvm.relay.infer import operator_type
 from minitvm.relay.ir import Constant, Function, Module, TensorType, Var
 from minitvm.relay.op import Op
 from minitvm.relay.ops.broadcast import Add
-from minitvm.relay.ops.nn import Attention, Dense, LayerNorm, Standardize
-from minitvm.target import Target
-from minitvm.te.recipes.attention import choose_attention_tile
-from minitvm.te.recipes.matmul import Extents, choose_product_tile
+from minitvm.relay.ops.nn import Attention, LayerNorm, Standardize
 from minitvm.testing.compiled import compiled_difference
 from minitvm.tir.interpret import run
-
-WIDE, NARROW = Target("llvm -mcpu=x86-64-v4"), Target("llvm -mcpu=x86-64-v3")
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -194,38 +189,3 @@ def test_what_is_no_float_or_has_too_few_axes_is_refused() -> None:
         operator_type(Standardize(), (TensorType((2, 3), "int32"),))
     with pytest.raises(TypeInferenceError, match="no 3 axes"):
         operator_type(Standardize(3), (TensorType((2, 3), "float32"),))
-
-
-# --- products -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(1, 13, 24), (3, 13, 24), (2, 3, 7, 24), (2, 1, 24), (40, 24)])
-def test_dense_layers_on_any_rank(shape: tuple[int, ...]) -> None:
-    """Small integers: sums are exact."""
-    random = np.random.default_rng(5)
-    x = random.integers(-4, 5, shape).astype(np.float32)
-    weight = random.integers(-4, 5, (37, 24)).astype(np.float32)
-    wanted = x @ weight.T
-    types = (TensorType(shape, "float32"), TensorType(weight.shape, "float32"))
-    assert operator_type(Dense(), types) == TensorType(wanted.shape, "float32")
-    np.testing.assert_array_equal(Dense().evaluate(x, weight), wanted)
-    param = Var("x", types[0])
-    builder = BlockBuilder(origin("node"))
-    result = builder.emit(Dense(), param, Constant(weight))
-    compiled = minitvm.compile(
-        Module({"main": Function((param,), builder.finish(result), result.type)}))
-    (got,) = compiled.run({"x": x}).values()
-    np.testing.assert_array_equal(got, wanted)
-
-
-@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["v4", "v3"])
-def test_tiles_of_products_fit_the_registers(target: Target) -> None:
-    for rows in (1, 2, 7, 128, 197):
-        for blocks in (1, 2, 5, 48):
-            extents = Extents(rows, blocks, 64)
-            tile = choose_product_tile(extents, target)
-            assert tile.registers() <= target.vector_registers
-            found = choose_attention_tile(extents, Extents(rows, 4, 128), 16, target)
-            for count in (found.keys, found.columns):
-                assert found.rows * count + count + 1 <= target.vector_registers
-    assert choose_product_tile(Extents(128, 24, 1536), WIDE).points <= 9  # few streams of rows

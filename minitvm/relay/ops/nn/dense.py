@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ import numpy as np
 
 from minitvm import dtypes, te
 from minitvm.errors import OptionError
+from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType
 from minitvm.relay.layout import parse_layout, unpack
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn.windows import stage
-from minitvm.te.recipes import schedule_dense
+from minitvm.te.recipes import schedule_dense, schedule_matmul
 from minitvm.tir import ir
 from minitvm.tir.ir import Expr
 
@@ -132,13 +133,77 @@ def split_index(position: Expr, extents: Sequence[int]) -> tuple[Expr, ...]:
     return tuple(indices)
 
 
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor of a product of stacks of matrices: the extents in front of its matrices, and
+    `read(indices in front, row, column)`."""
+
+    tensor: te.Tensor
+    batch: Sequence[int]
+    read: Callable[[tuple[Expr, ...], Expr, Expr], Expr]
+
+    def own(self, batch: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The indices in front of its matrices, of those of the product: it may broadcast."""
+        indices = batch[len(batch) - len(self.batch):]
+        zero = ir.convert(0, ir.INDEX)
+        return tuple(index if extent != 1 else zero
+                     for index, extent in zip(indices, self.batch, strict=True))
+
+
+def product_in_blocks(
+    left: Factor, right: Factor, batch: Sequence[int], extents: tuple[int, int, int], lanes: int
+) -> te.Tensor:
+    """The product of stacks of matrices of (rows, depth, columns), the second one copied into
+    blocks of columns first."""
+    rows, depth, columns = extents
+    blocks = -(-columns // lanes)
+    k = te.reduce_axis((0, depth), "k")
+
+    def packed(*i: Expr) -> Expr:
+        n = i[-3] * lanes + i[-1]
+        value = right.read(i[:-3], i[-2], n)
+        if columns % lanes == 0:
+            return value
+        return te.if_then_else(n < columns, value, ir.convert(0.0, value.dtype))
+
+    copy = stage((*right.batch, blocks, depth, lanes), packed, "matmul_right")
+
+    def element(*i: Expr) -> Any:
+        weight = copy[(*right.own(i[:-3]), i[-2], k.var, i[-1])]
+        return te.sum(left.read(left.own(i[:-3]), i[-3], k.var) * weight, axis=k)
+
+    product = stage((*batch, rows, blocks, lanes), element, "matmul_packed")
+    return stage((*batch, rows, columns),
+                 lambda *i: product[(*i[:-1], i[-1] // lanes, i[-1] % lanes)], "matmul_unpack")
+
+
+FEW_ROWS = 4
+"""So few rows are not worth a copy of the other matrix."""
+
+
+def lanes_for(
+    types: tuple[TensorType, ...], extents: Sequence[Dim], target: Target
+) -> int | None:
+    """How many columns a product of rows by columns computes together; None where it has too few of
+    them, or of rows."""
+    lanes = target.lanes(types[0].dtype)
+    dims = [dim for given in types for dim in given.shape]
+    if lanes == 1 or not dtypes.is_float(types[0].dtype):
+        return None
+    if not all(isinstance(dim, int) and dim > 0 for dim in dims):
+        return None
+    rows, columns = TensorType(tuple(extents), types[0].dtype).extents()
+    return lanes if rows >= FEW_ROWS and 2 * columns >= lanes else None
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class BatchMatmul(Op):
     """x[B, M, K] times y[B, N, K] transposed, for each of B (or one for all).
 
     `transpose_a`: x is [B, K, M]. `transpose_b` (the default, as in Relay): y is [B, N, K], else
-    [B, K, N].
+    [B, K, N]. `lanes`: how many columns are computed together (`alter_layout` says); y is then
+    copied into blocks of them.
     """
 
     name = "nn.batch_matmul"
@@ -147,6 +212,7 @@ class BatchMatmul(Op):
 
     transpose_a: bool = False
     transpose_b: bool = True
+    lanes: int = 1
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         types = (x, y)
@@ -183,4 +249,22 @@ class BatchMatmul(Op):
             right = y[b_y, n, k] if self.transpose_b else y[b_y, k, n]
             return te.sum(left * right, axis=k)
 
-        return stage((batch, rows, columns), element, "batch_matmul")
+        if self.lanes == 1:
+            return stage((batch, rows, columns), element, "batch_matmul")
+        return product_in_blocks(
+            Factor(x, x_shape[:1], lambda b, m, k: x[(*b, k, m) if self.transpose_a
+                                                     else (*b, m, k)]),
+            Factor(y, y_shape[:1], lambda b, k, n: y[(*b, n, k) if self.transpose_b
+                                                     else (*b, k, n)]),
+            (batch,), (rows, depth, columns), self.lanes)
+
+    def schedule(
+        self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
+    ) -> None:
+        schedule_matmul(s, anchor, output, target)
+
+    def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
+        lanes = lanes_for(types, self.infer(*types).shape[1:], target)
+        if lanes is None or self.lanes != 1:
+            return None
+        return LayoutChoice(replace(self, lanes=lanes), (None, None), None)

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minitvm import dtypes, te
 from minitvm.relay.dim import Dim
 from minitvm.relay.ir import Atom, Constant, TensorType, tensor_type
-from minitvm.relay.op import Emit, Op, Pattern, register
-from minitvm.relay.ops.families import broadcast_shapes, read_broadcast
-from minitvm.relay.ops.nn.dense import Dense
+from minitvm.relay.op import Emit, LayoutChoice, Op, Pattern, register
+from minitvm.relay.ops.families import broadcast_shapes, integers, read_broadcast
+from minitvm.relay.ops.nn.dense import Dense, Factor, lanes_for, product_in_blocks
 from minitvm.relay.ops.nn.windows import stage
 from minitvm.relay.ops.transform import Reshape, Transpose
+from minitvm.te.recipes import schedule_matmul
 from minitvm.tir.ir import Expr
+
+if TYPE_CHECKING:
+    from minitvm.target import Target
 
 
 @register
 @dataclass(frozen=True, slots=True)
 class Matmul(Op):
     """x[..., M, K] times y[..., K, N]; what is in front broadcasts. A vector is a row in front of
-    the product and a column behind it, and leaves no dimension in the result."""
+    the product and a column behind it, and leaves no dimension in the result.
+
+    `lanes`: how many columns are computed together, as for `nn.batch_matmul`.
+    """
 
     name = "matmul"
     pattern = Pattern.OUT_ELEMWISE_FUSABLE
     arity = 2
+
+    lanes: int = 1
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         types = (x, y)
@@ -60,7 +69,25 @@ class Matmul(Op):
             inner = (*batch, k.var, *column)
             return te.sum(left * read_broadcast(y, inner[-y.ndim:]), axis=k)
 
-        return stage(shape, element, "matmul")
+        if self.lanes == 1 or min(x.ndim, y.ndim) < 2:
+            return stage(shape, element, "matmul")
+        return product_in_blocks(
+            Factor(x, x.extents()[:-2], lambda b, m, n: x[(*b, m, n)]),
+            Factor(y, y.extents()[:-2], lambda b, m, n: y[(*b, m, n)]),
+            integers(shape[:-2]), (x.extents()[-2], x.extents()[-1], y.extents()[-1]), self.lanes)
+
+    def schedule(
+        self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
+    ) -> None:
+        schedule_matmul(s, anchor, output, target)
+
+    def alter_layout(self, types: tuple[Any, ...], target: Target) -> LayoutChoice | None:
+        if self.lanes != 1 or min(given.rank for given in types) < 2:
+            return None
+        lanes = lanes_for(types, (types[0].shape[-2], types[1].shape[-1]), target)
+        if lanes is None:
+            return None
+        return LayoutChoice(replace(self, lanes=lanes), (None, None), None)
 
     def legalize(self, emit: Emit, x: Atom, y: Atom) -> Atom | None:
         """A product with a constant matrix is a `nn.dense`, whose weights can be packed."""
