@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
     from minitvm.autotune.options import TuneOptions
     from minitvm.autotune.records import Log, Record, read_log
+    from minitvm.autotune.sketch import SearchTask, best_schedule, register_workload
     from minitvm.autotune.space import Space
     from minitvm.autotune.task import Candidate, Task, extract_tasks
     from minitvm.autotune.templates import create_task, get_config, template
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
 _HOMES = {
     "ApplyHistoryBest": "history", "Candidate": "task", "LocalMeasurer": "measure.measurer",
     "Log": "records", "MeasureOptions": "measure.measurer", "Memory": "tune", "Record": "records",
-    "ReplayMeasurer": "tune", "Space": "space", "Task": "task", "Timing": "measure.kernel",
-    "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
-    "coverage": "history", "create_task": "templates", "extract_tasks": "task",
-    "get_config": "templates", "read_log": "records", "shipped": "history", "template": "templates",
-    "tune_tasks": "tune",
+    "ReplayMeasurer": "tune", "SearchTask": "sketch", "Space": "space", "Task": "task", "Timing":
+    "measure.kernel", "TuneOptions": "options", "TuneReport": "tune", "apply_history_best":
+    "history", "best_schedule": "sketch", "coverage": "history", "create_task": "templates",
+    "extract_tasks": "task", "get_config": "templates", "read_log": "records",
+    "register_workload": "sketch", "shipped": "history", "template": "templates", "tune_tasks":
+    "tune",
 }
 
 __all__ = [
     "ApplyHistoryBest", "Candidate", "LocalMeasurer", "Log", "MeasureOptions", "Memory", "Record",
-    "ReplayMeasurer", "Space", "Task", "Timing", "TuneOptions", "TuneReport", "apply_history_best",
-    "coverage", "create_task", "extract_tasks", "get_config", "read_log", "shipped", "template",
-    "tune_tasks",
+    "ReplayMeasurer", "SearchTask", "Space", "Task", "Timing", "TuneOptions", "TuneReport",
+    "apply_history_best", "best_schedule", "coverage", "create_task", "extract_tasks",
+    "get_config", "read_log", "register_workload", "shipped", "template", "tune_tasks",
 ]  # fmt: skip
 
 
