@@ -33,7 +33,7 @@ MARGIN = 0.01
 
 def winner(records: Sequence[Record]) -> Record | None:
     """The best of a task's records on one target; None where none works."""
-    last = max((record.contest for record in records), default=0)
+    last = max((record.contest for record in records if record.seconds), default=0)
     working = [record for record in records if record.contest == last and record.seconds]
     best = min(working, key=lambda record: record.minimum, default=None)
     default = next((record for record in working if is_default(record)), None)

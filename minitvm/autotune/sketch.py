@@ -13,10 +13,10 @@
 Rules look at each computation, and leave open what only measuring can tell, as knobs:
 
 - *inline* what is elementwise and cheap to repeat;
-- *tile* a reduction in several levels, "SSRSRS" (S: its axes, R: what it sums over), under the
-  elementwise computation that alone reads it, or under a copy of it where it is an output
-  (*cache write*): knobs are the extents of the levels of each axis, where the reduction is computed,
-  what is unrolled;
+- *tile* a reduction in several levels, "SSRSRS" (S: its axes, R: what it sums over), under what
+  alone reads it element by element, or under a copy of it where it is an output (*cache write*):
+  knobs are the extents of the levels of each axis, where the reduction is computed, what is
+  unrolled;
 - *factor* a long reduction with few results into partial ones (*rfactor*);
 - the rest in vectors, shared among threads.
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.history import winner
 from minitvm.autotune.measure.measurer import Measurer, Outcome
+from minitvm.autotune.model import load_xgboost
 from minitvm.autotune.options import TuneOptions
 from minitvm.autotune.records import Record, measurement_key, target_features
 from minitvm.autotune.scheduler import Progress, next_task
@@ -148,6 +149,8 @@ class Session:
         if options.tuner not in TUNERS:
             raise OptionError(f"there is no tuner {options.tuner!r}; there are "
                               f"{', '.join(TUNERS)}")
+        if options.tuner == "xgboost":
+            load_xgboost()  # so that it is not missed only after the first measurements
         if not tasks:
             raise TuningError("there is nothing to tune: no kernel has a choice of schedules")
         self.measurer, self.log, self.options, self.watch = measurer, log, options, watch

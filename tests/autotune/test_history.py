@@ -110,6 +110,8 @@ def test_the_last_contest_decides_and_the_default_wins_by_a_margin(tasks):
     assert apply_history_best(rows)(task.key) is None
     rows += [record(task, default, 1.0, 2), record(task, fast, 0.8, 2)]
     assert apply_history_best(rows)(task.key) == fast.steps
+    lost = replace(rows[-1], seconds=(), error="timeout", contest=3)
+    assert apply_history_best([*rows, lost])(task.key) == fast.steps  # a contest that never was
 
 
 def test_records_are_of_a_class_of_targets(tasks):

@@ -141,6 +141,13 @@ def test_a_slow_candidate_is_timed_once(measurer):
     assert len(measurer.measure(task, [task.default], 1e-12)[0].seconds) == 1
 
 
+def test_a_kernel_that_takes_long_is_repeated_less():
+    timing = Timing(repeat=10_000, min_repeat_ms=1, most_seconds=0.2)
+    with LocalMeasurer(MeasureOptions(timing=timing)) as made:
+        outcome = made.measure(scaled(N), [scaled(N).default])[0]
+    assert 1 <= len(outcome.seconds) < 10_000
+
+
 def test_kernels_of_a_model_are_right_by_the_interpreter_of_relay(measurer):
     tasks = extract_tasks(zoo.mobilenet_v2(weights=0, width=0.1, image=32))
     task = next(task for task in tasks if "conv2d" in task.name)

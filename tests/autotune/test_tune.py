@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from tiny_tasks import Invented, invented_seconds, scaled
 
@@ -197,6 +199,15 @@ def test_an_interrupt_ends_it_with_what_there_is():
     report = tune_tasks([scaled()], Interrupted(), memory, TuneOptions(trials=100, batch=8))
     assert report.interrupted and report.trials == len(memory.records) == 9
     assert report.tasks[0].after_seconds == min(record.minimum for record in memory.records)
+
+
+def test_a_package_that_is_missing_is_missed_at_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    measurer = Invented()
+    with pytest.raises(TuningError, match=r"install minitvm\[tune\], or use --tuner genetic"):
+        tune_tasks([scaled()], measurer, Memory(), TuneOptions(trials=9))
+    assert not measurer.asked
+    tune_tasks([scaled()], measurer, Memory(), TuneOptions(trials=9, tuner="genetic"))
 
 
 def test_unknown_tuners_and_no_tasks_are_refused():

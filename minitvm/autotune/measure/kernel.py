@@ -38,13 +38,15 @@ class Timing:
     """How a kernel is timed: `repeat` means over as many calls as take `min_repeat_ms`. On one
     thread that is processor time, so that others on the machine count little. With `cache` "cold"
     each call is timed by itself, after the caches were filled with other data. A
-    kernel that takes longer than `cutoff_seconds` is timed once."""
+    kernel that takes longer than `cutoff_seconds` is timed once; after `most_seconds` no further
+    repetition begins."""
 
     repeat: int = 8
     min_repeat_ms: float = 3.0
     threads: int = 1
     cache: str = "warm"
     cutoff_seconds: float = float("inf")
+    most_seconds: float = 6.0
 
 
 def build(text: str, target: Target, path: Path) -> dict[str, Any]:
@@ -165,7 +167,10 @@ def _time(calls: Sequence[BoundCall], timing: Timing) -> list[list[float]]:
               for seconds in first]
     slow = min(first) > timing.cutoff_seconds
     seconds: list[list[float]] = [[] for _ in calls]
+    end = time.monotonic() + timing.most_seconds
     for _ in range(1 if slow else timing.repeat):
+        if seconds[0] and time.monotonic() > end:
+            break
         for place, (call, count) in enumerate(zip(calls, counts, strict=True)):
             if flush is not None:
                 flush += 1
