@@ -64,6 +64,8 @@ def value(scope: Scope, expr: ir.Expr) -> str:
             return _lazy(scope, expr.dtype, condition, yes, no)
         case ir.Call("replicate", (vector, _), dtype):
             return _replicate(f, vector.dtype, value(scope, vector), dtypes.lanes(dtype))
+        case ir.Call("prefetch", (ir.Address(buffer, offset),), _):
+            return _prefetch(scope, buffer, index_value(scope, offset))
         case ir.Call(name, arguments, dtype):
             given = [value(scope, argument) for argument in arguments]
             if name in instructions.TABLE:
@@ -259,6 +261,16 @@ def element_address(scope: Scope, buffer: ir.Buffer, index: str) -> str:
         return pointer
     kind = memory_type(buffer.dtype)
     return scope.f.pure(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {index}")
+
+
+def _prefetch(scope: Scope, buffer: ir.Buffer, index: str) -> str:
+    """Asks for memory that is read soon, into the second cache: the address may be out of bounds,
+    where `inbounds` would leave it undefined."""
+    f, kind = scope.f, memory_type(buffer.dtype)
+    place = f.pure(f"getelementptr {kind}, ptr {scope.pointers[buffer]}, i64 {index}")
+    callee = f.module.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
+    f.effect(f"call void {callee}(ptr {place}, i32 0, i32 2, i32 1)")
+    return "0"
 
 
 def lane_addresses(scope: Scope, buffer: ir.Buffer, index: ir.Expr) -> list[str]:

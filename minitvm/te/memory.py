@@ -50,6 +50,10 @@ class Memory:
             )
         return self._declare(stage, tensor.index, tensor.shape, "global")
 
+    def inputs(self) -> set[Buffer]:
+        """The parameters that hold inputs."""
+        return {buffer for (stage, _), buffer in self.buffers.items() if stage.is_input}
+
     def check_complete(self) -> None:
         """Raises `LoweringError` if an input or an output is no parameter."""
         given = {stage for stage, _ in self.buffers}

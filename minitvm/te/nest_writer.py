@@ -18,7 +18,7 @@ from minitvm.te.attach import attached_to
 from minitvm.te.bounds import Nest, loop_start, loop_variables
 from minitvm.te.extent import as_index
 from minitvm.te.memory import Memory
-from minitvm.te.pragmas import auto_unroll
+from minitvm.te.pragmas import AUTO_UNROLL, PREFETCH, auto_unroll, prefetch
 from minitvm.te.stage import Stage
 from minitvm.te.tensor import Compute, IterVar, Tensor
 from minitvm.te.tensor_intrin import BufferView, Parts
@@ -193,11 +193,15 @@ class NestWriter:
             return []
         extent = as_index(self.nest.extents[leaf], variable.dtype)
         kind: LoopKind = self.stage.annotations.get(leaf, "serial")
-        steps = self.stage.auto_unroll(leaf)
+        steps = self.stage.pragma_count(leaf, AUTO_UNROLL)
+        bytes_ahead = self.stage.pragma_count(leaf, PREFETCH)
 
         def layer(body: Stmt) -> Stmt:
-            inner = auto_unroll(body, steps) if steps else body
-            return For(variable, loop_start(leaf), extent, kind, inner, self.nest.origin)
+            if steps:
+                body = auto_unroll(body, steps)
+            if bytes_ahead:
+                body = prefetch(body, bytes_ahead, self.memory.inputs(), self.nest.origin)
+            return For(variable, loop_start(leaf), extent, kind, body, self.nest.origin)
 
         return [layer]
 

@@ -18,7 +18,6 @@ from typing import Literal, assert_never
 
 from minitvm.errors import ScheduleError
 from minitvm.te.extent import Extent, as_index, ceil_div, extent_of
-from minitvm.te.pragmas import AUTO_UNROLL
 from minitvm.te.tensor import Compute, IterVar, Operation, Placeholder, Scan, Tensor
 from minitvm.te.tensor_intrin import TensorIntrin
 from minitvm.tir import walk
@@ -150,10 +149,10 @@ class Stage:
         """The depth of a leaf: 0 is the outermost loop."""
         return self.leaves.index(axis)
 
-    def auto_unroll(self, axis: IterVar) -> int:
-        """The most steps that may be unrolled inside a loop; 0 if nothing says so."""
-        steps = [value for at, name, value in self.pragmas if at is axis and name == AUTO_UNROLL]
-        return int(steps[-1]) if steps and steps[-1] is not None else 0
+    def pragma_count(self, axis: IterVar, pragma: str) -> int:
+        """The number that a pragma gives a loop; 0 if there is none."""
+        counts = [value for at, name, value in self.pragmas if at is axis and name == pragma]
+        return int(counts[-1]) if counts and counts[-1] is not None else 0
 
     def snapshot(self) -> Stage:
         """A copy that later changes to this stage leave alone."""

@@ -15,7 +15,8 @@ import numpy as np
 
 Kind = str
 """`same`: arguments and result of one dtype; `bool`: gives bool; `lazy`: if_then_else; `replicate`:
-the lanes of a vector, so often one after the other."""
+the lanes of a vector, so often one after the other; `hint`: takes an address that is not accessed,
+and gives an int32 of no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +76,6 @@ TABLE: dict[str, Intrinsic] = {
         Intrinsic("likely", 1, lambda c: c, floats_only=False),
         Intrinsic("if_then_else", 3, np.where, floats_only=False, kind="lazy"),
         Intrinsic("replicate", 2, np.tile, floats_only=False, kind="replicate"),
+        Intrinsic("prefetch", 1, lambda address: 0, floats_only=False, kind="hint"),
     )
 }

@@ -18,7 +18,7 @@
              | Call(name, arguments, dtype)              an intrinsic of `intrinsics.TABLE`
              | Load(buffer, indices)
              | Ramp(base, stride, lanes) | Broadcast(value, lanes)
-             | Address(buffer, offset)                   a handle, for Invoke
+             | Address(buffer, offset)                   a handle, for Invoke and prefetch
     te only  | Read(tensor, indices) | Reduce(reducer, sources, axes, index, where, init)
 
 One IR in three specs. *Nested*: buffers have any rank; what te lowering gives. *Flat*: buffers
@@ -31,8 +31,10 @@ Semantics. Integers wrap. `div` is for floats alone; `floordiv` and `floormod` r
 infinity and have no meaning for a zero divisor. `min` and `max` propagate NaN as numpy's `minimum`
 and `maximum`. `Call("if_then_else", (c, a, b))` is lazy: the branch not taken is not evaluated,
 so that it may hold an access out of bounds. `Call("likely", (c,))` is `c`; it marks a guard that
-loop partition should remove. A For runs `var` over [start, start + extent); an extent of zero or
-less runs nothing. The memory of an Allocate starts undefined.
+loop partition should remove. `Evaluate(Call("prefetch", (a,)))` asks for the memory at an address,
+which may be out of bounds, and has no other effect. A For runs `var` over
+[start, start + extent); an extent of zero or less runs nothing. The memory of an Allocate starts
+undefined.
 """
 
 from __future__ import annotations
@@ -291,7 +293,7 @@ class Broadcast(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Address(Expr):
-    """The address of element `offset` of a flat buffer; an argument of Invoke."""
+    """The address of element `offset` of a buffer, row-major; an argument of Invoke or prefetch."""
 
     buffer: Buffer
     offset: Expr

@@ -371,6 +371,8 @@ class _Reader:
             count = self.source.integer(nodes[1]) * dtypes.lanes(first)
             return Call(name, arguments, dtypes.vector(first, count))
         dtype = dtypes.vector("bool", dtypes.lanes(first)) if row.kind == "bool" else first
+        if row.kind == "hint":
+            dtype = "int32"
         return Call(name, arguments, dtype)
 
 

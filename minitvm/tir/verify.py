@@ -21,15 +21,15 @@ Types
  15. Loop variables, indices and offsets have one dtype throughout a function.
 Structure
  16. A Seq holds at least two statements, and no Seq.
- 17. Arguments of Invoke are addresses or scalars; an Address is nowhere else; buffers that it
-     takes have rank 1.
+ 17. Arguments of Invoke are addresses or scalars, that of `prefetch` is an address; an Address is
+     nowhere else; buffers that Invoke takes have rank 1.
  18. There is no Read and no Reduce: these are te's.
  19. An Allocate's scope is global or local, and its extents are positive constants.
  20. A vectorized loop has a constant extent, and holds neither vectors nor a vectorized loop.
  25. A function with the attribute `bound_checks` takes `report`, four int64, and `call`, an int64,
      before its scratch memory; each of its rows is a name, a dimension, an extent and origins.
 Specs
- 21. flat, machine: buffers have rank 1.
+ 21. flat, machine: buffers, also those of addresses, have rank 1.
  22. machine: there is no vectorized loop.
  24. flat, machine: a buffer that int32 indices access has at most 2**31 - 1 elements.
 Origins, with `require_origins=True`
@@ -216,6 +216,9 @@ class _Verifier:
             case Invoke(_, arguments):
                 for argument in arguments:
                     self.require(dtypes.lanes(argument.dtype) == 1, 17, "a vector is passed")
+                    if isinstance(argument, Address):
+                        flat = len(argument.buffer.shape) == 1
+                        self.require(flat, 17, f"{argument.buffer.name} is not flat")
 
     def loop(self, loop: For) -> None:
         var, start, extent = loop.var, loop.start, loop.extent
@@ -258,10 +261,11 @@ class _Verifier:
     # --- expressions ----------------------------------------------------------------------------
 
     def expr(self, expr: Expr, address: bool = False) -> None:
+        is_hint = isinstance(expr, Call) and _is_hint(expr)
         for operand in children(expr):
-            self.expr(operand)
+            self.expr(operand, address=is_hint)
         if isinstance(expr, Address):
-            self.require(address, 17, "an address is not an argument of Invoke")
+            self.require(address, 17, "an address is not an argument of Invoke or prefetch")
         self.check_expr(expr)
         if self.vectorized:
             self.require(dtypes.lanes(expr.dtype) == 1, 20, "a vector is in a vectorized loop")
@@ -308,7 +312,8 @@ class _Verifier:
                 self.require(dtypes.lanes(value.dtype) == 1 and lanes > 1, 11, message)
             case Address(buffer, offset):
                 self.require(buffer in self.scope, 3, f"{buffer.name} is out of scope")
-                self.require(len(buffer.shape) == 1, 17, f"{buffer.name} is not flat")
+                if self.spec != "nested":
+                    self.require(len(buffer.shape) == 1, 21, f"{buffer.name} is not flat")
                 self.index(offset.dtype)
             case Read() | Reduce():
                 self.fail(18, f"there is a {type(expr).__name__}")
@@ -349,6 +354,10 @@ class _Verifier:
         if row.kind == "replicate":
             self.replicate(call, *values)
             return
+        if row.kind == "hint":
+            self.require(isinstance(values[0], Address), 17, f"{call.name} takes an address")
+            self.require(call.dtype == "int32", 8, f"{call.name} gives int32, not {call.dtype}")
+            return
         if row.kind == "lazy":
             message = f"the condition of {call.name} is {values[0].dtype}"
             self.require(values[0].dtype == "bool", 8, message)
@@ -376,6 +385,11 @@ class _Verifier:
                      f"{call.name} has no form that gives {call.dtype}")
         self.require(given == row.takes(lanes), 8, f"{call.name} with {lanes} lanes takes "
                      f"{', '.join(row.takes(lanes))}, not {', '.join(given)}")
+
+
+def _is_hint(call: Call) -> bool:
+    row = intrinsics.TABLE.get(call.name)
+    return row is not None and row.kind == "hint"
 
 
 def _declares(statement: Stmt) -> Var | Buffer | None:

@@ -198,7 +198,7 @@ def _add(counts: dict[Buffer, int], buffer: Buffer, amount: int) -> None:
 
 
 def _call_flops(name: str) -> int:
-    if name in ("likely", "if_then_else"):
+    if name in ("likely", "if_then_else", "prefetch"):
         return 0
     return 2 if name == "fma" else int(name in intrinsics.TABLE)
 

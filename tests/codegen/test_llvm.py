@@ -246,6 +246,24 @@ def big(A: Buffer((9,), "float32")):
     assert function_to_llvm(lift_scratch(big), HOST)
 
 
+PREFETCH = """
+def ahead(A: Buffer((64,), "float32"), B: Buffer((64,), "float32")):
+    for i in range(8):
+        evaluate(prefetch(address(A, i * 8 + 100000000)))
+        B[ramp(i * 8, 1, 8)] = A[ramp(i * 8, 1, 8)] + broadcast(1.0, 8)
+"""
+
+
+def test_prefetch_may_be_of_any_memory_and_changes_nothing():
+    run(PREFETCH, floats(64), np.zeros(64, np.float32))
+    func = parse_func(PREFETCH)
+    assert print_func(parse_func(print_func(func))) == print_func(func)
+    for target, instruction in (("x86_64-linux-gnu -mcpu=x86-64-v3", "prefetch"),
+                                ("aarch64-linux-gnu -mcpu=cortex-a76", "prfm")):
+        named = Target(f"llvm -mtriple={target}")
+        assert instruction in emit_assembly(function_to_llvm(func, named), named)
+
+
 @given(extent=st.integers(1, 70), lanes=st.sampled_from((2, 4, 8, 16)), start=st.integers(-5, 5),
        seed=st.integers(0, 99))
 def test_any_extent_with_a_tail(extent, lanes, start, seed):

@@ -66,8 +66,8 @@ def convolution(window, groups=1):
 
 
 @pytest.mark.parametrize(("window", "groups", "names"), [
-    (1, 1, {"tile", "outer", "unroll_channels"}),
-    (3, 1, {"padding", "tile", "rows", "unroll_kernel", "unroll_channels"}),
+    (1, 1, {"tile", "outer", "unroll_channels", "prefetch"}),
+    (3, 1, {"padding", "tile", "rows", "unroll_kernel", "unroll_channels", "prefetch"}),
     (3, 2 * LANES, {"points", "unroll_rows"})])
 def test_every_value_of_a_knob_computes_the_same(window, groups, names):
     run, wanted = convolution(window, groups)

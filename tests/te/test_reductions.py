@@ -192,6 +192,7 @@ REFUSALS = {
     "bound split": (lambda s: [s["D"].bind("y", "vthread"), s["D"].split("y", 2)],
                     "already vthread", ""),
     "steps": (lambda s: s["D"].pragma("y", "auto_unroll_max_step", "x"), "no number of steps", ""),
+    "bytes": (lambda s: s["D"].pragma("y", "prefetch_bytes", -1), "no number of bytes", ""),
     "reordered cache": (lambda s: [s["B"].reorder("q", "p"), s.cache_write("B", "local")],
                         "already scheduled", "cache_write first"),
     "pragma cache": (lambda s: [s["B"].pragma("q", "note"), s.cache_write("B", "local")],
@@ -234,6 +235,36 @@ def test_auto_unroll_counts_stores_from_the_inside(most, unrolled):
     s[B].pragma("i", "auto_unroll_max_step", most)
     assert print_func(te.lower(s, [A, B])).count("unrolled") == unrolled
     check(s, Program((A,), (B,)))
+
+
+def test_prefetch_asks_for_what_later_turns_read():
+    A = te.placeholder((8, 4), name="A")
+    W = te.placeholder((3, 8, 16), name="W")
+    k = te.reduce_axis((0, 8), "k")
+    B = te.compute((3, 4, 16), lambda b, p, o: te.sum(A[k, p] * W[b, k, o], axis=[k]), name="B")
+    s = te.create_schedule(B)
+    b, p, o = B.op.axis
+    b_outer, b_inner = s[B].split(b, factor=2)
+    s[B].reorder(b_outer, k, p, b_inner, o)
+    s[B].vectorize(o)
+    s[B].unroll(p)
+    s[B].unroll(b_inner)
+    s[B].pragma(k, "prefetch_bytes", 512)
+    text = print_func(te.lower(s, [A, W, B]))
+    assert text.count("prefetch") == 1, "once for each vector of W, and not for scalars of A"
+    assert "for b_inner_ahead in unrolled(2):" in text
+    assert "address(W, (b_outer * 2 + b_inner_ahead) * 128 + k * 16 + 128)" in text
+    check(s, Program((A, W), (B,)))
+
+
+def test_prefetch_is_for_inputs_alone():
+    A = te.placeholder((8, 16), name="A")
+    B = te.compute((8, 16), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((8, 16), lambda i, j: B[i, j] * 2.0, name="C")
+    s = te.create_schedule(C)
+    s[C].vectorize("j")
+    s[C].pragma("i", "prefetch_bytes", 512)
+    assert "prefetch" not in print_func(te.lower(s, [A, C]))
 
 
 @pytest.mark.parametrize("axis", ["a", "b", "c"])

@@ -123,6 +123,8 @@ BROKEN: list[tuple[int, PrimFunc]] = [
     (17, func(Invoke("g", (VECTOR,)))),
     (17, func(Evaluate(Address(A, ZERO)))),
     (17, func(Invoke("g", (Address(B2, ZERO),)))),
+    (17, func(Evaluate(Call("prefetch", (F,), "int32")))),
+    (8, func(Evaluate(Call("prefetch", (Address(A, ZERO),), "float32")))),
     (18, func(store(Read(FakeTensor(), (ZERO,))))),
     (19, func(Allocate(ir.buffer("s", (4,), scope="heap"), store(F)))),
     (19, func(Allocate(Buffer("s", (N,)), store(F)))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minitvm.te.attach import attached_to
 from minitvm.te.extent import extent_text
-from minitvm.te.pragmas import AUTO_UNROLL
+from minitvm.te.pragmas import COUNTS
 from minitvm.te.primitives.checks import check_plain, find_leaf, find_stage
 from minitvm.te.show import refuse
 from minitvm.te.stage import At, Stage, StageGraph, axis_extent
@@ -99,8 +99,8 @@ def apply_bind(graph: StageGraph, step: Bind) -> None:
 
 def apply_pragma(graph: StageGraph, step: Pragma) -> None:
     """Records a name and a value on a loop. `auto_unroll_max_step` unrolls the small loops inside
-    it, innermost first, as long as they make no more stores than its value; other names change no
-    code.
+    it, innermost first, as long as they make no more stores than its value; `prefetch_bytes` asks
+    for memory so far behind the vectors of inputs that the loop reads; other names change no code.
 
     Step: s[D].pragma("i", "auto_unroll_max_step", 8)
     Before:
@@ -116,7 +116,9 @@ def apply_pragma(graph: StageGraph, step: Pragma) -> None:
     stage = find_stage(graph, step.stage, action)
     axis = find_leaf(graph, stage, step.axis, action)
     if not step.name.isidentifier():
-        refuse(graph, stage, action, f"{step.name!r} is not a name", [AUTO_UNROLL])
-    if step.name == AUTO_UNROLL and (not isinstance(step.value, int) or step.value < 0):
-        refuse(graph, stage, action, f"{step.value!r} is no number of steps", ["0, 1, 2, ..."])
+        refuse(graph, stage, action, f"{step.name!r} is not a name", COUNTS)
+    counted = COUNTS.get(step.name)
+    if counted and (not isinstance(step.value, int) or step.value < 0):
+        refuse(graph, stage, action, f"{step.value!r} is no number of {counted}",
+               ["0, 1, 2, ..."])
     stage.pragmas.append((axis, step.name, step.value))

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from math import prod
 
+from minitvm import dtypes
 from minitvm.target import Target
+from minitvm.te.pragmas import PREFETCH
 from minitvm.te.recipes.injective import schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
-from minitvm.te.recipes.tiles import decide_rows, decide_tile
+from minitvm.te.recipes.tiles import Tile, decide_rows, decide_tile, prefetch_steps
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
 
@@ -86,10 +88,26 @@ def _outer_loops(op: Compute, outer: list[IterVar | None], positions: IterVar | 
                  target: Target) -> list[IterVar | None]:
     """The loops that threads may share: that over positions only where it may stand outside of the
     others, because each piece of it can read all weights from the cache."""
-    _, blocks, *_, lanes = op.axis
-    weights = 4 * extent_of(blocks) * extent_of(lanes) * prod(map(extent_of, op.reduce_axis))
+    weights = _weight_bytes(op)
     only = all(axis is None or extent_of(axis) < 2 for axis in outer)
     return [*outer, positions] if only or weights <= target.l2_bytes // 4 else outer
+
+
+def _weight_bytes(op: Compute) -> int:
+    """The bytes of a packed convolution's weights."""
+    _, blocks, *_, lanes = op.axis
+    channels = extent_of(blocks) * extent_of(lanes) * prod(map(extent_of, op.reduce_axis))
+    return channels * dtypes.size_bytes(op.bodies[0].dtype)
+
+
+def _prefetch_weights(
+    conv: StageHandle, axis: IterVar, op: Compute, tile: Tile, target: Target
+) -> None:
+    """Asks for weights ahead of the products with them. They lie in the order of the reduction, but
+    a network's come from beyond the second cache, later than a core looks ahead by itself."""
+    if decide("prefetch", _weight_bytes(op) > target.l1_bytes, (False, True)):
+        vector_bytes = target.vector_bits // 8
+        conv.pragma(axis, PREFETCH, prefetch_steps(tile) * vector_bytes)
 
 
 def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
@@ -120,6 +138,7 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     conv.reorder(n, co, ky, kx, ci, p, fo, fi)
     conv.vectorize(fi)
     _unroll(conv, *_also(ci, "unroll_channels"), p, fo)
+    _prefetch_weights(conv, ci, op, tile, target)
 
 
 def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
@@ -155,6 +174,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     conv.reorder(n, *([] if together > 1 else [y]), co, ky, kx, ci, *inner, fi)
     conv.vectorize(fi)
     _unroll(conv, *_also(kx, "unroll_kernel"), *_also(ci, "unroll_channels"), *inner)
+    _prefetch_weights(conv, ci, op, tile, target)
 
 
 def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:

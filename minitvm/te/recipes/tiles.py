@@ -88,6 +88,15 @@ def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Til
     return min(_fitting(points, blocks, target), key=total)
 
 
+PREFETCH_CYCLES = 800
+"""How far ahead of their use weights are asked for: a few times the latency of the third cache."""
+
+
+def prefetch_steps(tile: Tile) -> int:
+    """How many steps of the reduction ahead to ask for weights."""
+    return -(-PREFETCH_CYCLES * FMA_PER_CYCLE // (tile.points * tile.blocks))
+
+
 WEIGHT_CYCLES = 1.2
 """Of one vector of weights that comes from beyond the first cache."""
 

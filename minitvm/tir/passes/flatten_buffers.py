@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from minitvm import dtypes
 from minitvm.tir import ir, walk
 from minitvm.tir.ir import (
+    Address,
     Allocate,
     Broadcast,
     Buffer,
@@ -78,6 +79,8 @@ class _Flattener:
     def node(self, expr: Expr) -> Expr:
         if isinstance(expr, Load) and len(expr.buffer.shape) != 1:
             return Load(self.buffer(expr.buffer), (row_major(expr.buffer.shape, expr.indices),))
+        if isinstance(expr, Address) and len(expr.buffer.shape) != 1:
+            return Address(self.buffer(expr.buffer), expr.offset)
         return expr
 
 

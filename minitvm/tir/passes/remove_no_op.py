@@ -13,6 +13,7 @@ from minitvm.tir.ir import (
     Address,
     Allocate,
     Buffer,
+    Call,
     Const,
     Evaluate,
     Expr,
@@ -139,8 +140,10 @@ class _Remover:
                 return self.nothing(statement) if buffer in self.dead or (
                     isinstance(value, Load) and value.buffer is buffer and value.indices == indices
                 ) else statement
-            case Evaluate(value):  # no intrinsic has an effect
-                return statement if isinstance(value, Const) else self.nothing(statement)
+            case Evaluate(Const() | Call("prefetch")):  # no other intrinsic is for its effect
+                return statement
+            case Evaluate():
+                return self.nothing(statement)
             case For(_, _, Const(extent)) if extent <= 0:
                 return self.remove_all(statement)
         inner = tuple(map(self.statement, walk.bodies(statement)))

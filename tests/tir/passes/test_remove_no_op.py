@@ -46,6 +46,7 @@ def test_what_goes(before: str, after: str) -> None:
     "s = allocate((4,), \"float32\")\ns[0] = A[0]\nif s[0] > 1.0:\n    A[1] = 0.0",
     "while A[0] > 0.0:\n    pass",
     "s = allocate((4,), \"float32\")\ninvoke(g, address(s, 0))",
+    "for i in range(4):\n    evaluate(prefetch(address(A, i + 100)))",
 ])
 def test_what_stays(text: str) -> None:
     assert removed(text) == text
