@@ -106,7 +106,8 @@ after is what tests hold them to.
 
 def passes_page() -> str:
     """The text of `docs/passes.md`."""
-    with_targets = [("AlterOpLayout", 3, inspect.getdoc(relay_passes.alter_op_layout))]
+    with_targets = [("AlterOpLayout", 3, inspect.getdoc(relay_passes.alter_op_layout)),
+                    ("Winograd", 3, inspect.getdoc(relay_passes.winograd))]
     over_relay = sorted([
         *((item.name, item.opt_level, inspect.getdoc(item.function))
           for item in (*relay_passes.ALL, *relay_passes.WITH_OPTIONS, *relay_passes.EVALUATING)),

@@ -61,6 +61,7 @@ from minitvm.relay.passes import (
     remove_unused_functions,
     simplify_expr,
     simplify_inference,
+    winograd,
 )
 from minitvm.relay.printer import large_constants, print_function
 from minitvm.relay.structural_hash import structural_hash
@@ -111,6 +112,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             fuse_layer_norm,  # layers that come in small operators, once common parts are one
             fuse_attention,
             alter_op_layout(target),  # packed data and weights, transforms at the edges
+            winograd(target),  # convolutions of 3x3 with fewer products, where that pays
             simplify_expr,  # which meet other moves of elements there
             fast_math,  # from level 4 on: approximations
             fold_constant,  # packs the weights

@@ -26,6 +26,7 @@ from minitvm.relay.passes.partial_evaluate import partial_evaluate
 from minitvm.relay.passes.remove_unused_functions import remove_unused_functions
 from minitvm.relay.passes.simplify_expr import simplify_expr
 from minitvm.relay.passes.simplify_inference import simplify_inference
+from minitvm.relay.passes.winograd import winograd
 from minitvm.transform import Pass
 
 ALL: tuple[Pass[Module], ...] = (
@@ -58,7 +59,7 @@ WITH_OPTIONS: tuple[Pass[Module], ...] = (
     convert_layout({"nn.conv2d": ["NHWC", "default"]}),
 )
 """Those with options, with the ones that the examples in their docstrings show; but for
-`alter_op_layout`, which needs a target."""
+`alter_op_layout` and `winograd`, which need a target."""
 
 EVALUATING: tuple[Pass[Module], ...] = (partial_evaluate,)
 """Those that evaluate calls of functions: nodes whose value they find to be an argument, or a part
@@ -93,4 +94,5 @@ __all__ = [
     "remove_unused_functions",
     "simplify_expr",
     "simplify_inference",
+    "winograd",
 ]

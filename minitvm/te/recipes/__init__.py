@@ -10,6 +10,7 @@ from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
 from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
 from minitvm.te.recipes.rows import schedule_standardize
+from minitvm.te.recipes.winograd import schedule_winograd_input, schedule_winograd_output
 
 __all__ = [
     "schedule_attention",
@@ -20,4 +21,6 @@ __all__ = [
     "schedule_outputs",
     "schedule_reduce",
     "schedule_standardize",
+    "schedule_winograd_input",
+    "schedule_winograd_output",
 ]

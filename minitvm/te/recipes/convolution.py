@@ -115,7 +115,7 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     inline_injective(s, [output], keep=[op])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, points, _ = (extent_of(axis) for axis in op.axis)
-    tile = decide_tile(points, blocks, extent_of(co) * extent_of(ci), target)
+    tile = decide_tile(points, blocks, extent_of(co) * extent_of(ci), target, op.attrs["groups"])
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis

@@ -38,11 +38,12 @@ class Tile:
         return reduction * step + 2 * products + 12
 
 
-def decide_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
+def decide_tile(points: int, blocks: int, reduction: int, target: Target,
+                groups: int = 1) -> Tile:
     """The tile that a tuner decides on, as the knob `tile`; by default `choose_tile`'s."""
-    chosen = choose_tile(points, blocks, reduction, target)
+    chosen = choose_tile(points, blocks, reduction, target, groups)
     return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
-        (tile.points, tile.blocks) for tile in _fitting(points, blocks, target)]))
+        (tile.points, tile.blocks) for tile in _fitting(points, blocks, target, groups)]))
 
 
 def decide_rows(rows: int, columns: int, blocks: int, reduction: int,
@@ -54,10 +55,14 @@ def decide_rows(rows: int, columns: int, blocks: int, reduction: int,
     return together, Tile(together * columns, channels)
 
 
-def _fitting(points: int, blocks: int, target: Target) -> list[Tile]:
+def _fitting(points: int, blocks: int, target: Target, groups: int) -> list[Tile]:
+    """The tiles that fit the registers. Several groups: no tile has blocks of two, which share no
+    inputs."""
+    of_group = blocks // groups
     return [
         tile
-        for b in range(1, min(blocks, 6) + 1)
+        for b in range(1, min(of_group, 6) + 1)
+        if groups == 1 or of_group % b == 0
         for p in range(1, min(points, 30) + 1)
         if (tile := Tile(p, b)).registers() <= target.vector_registers
     ]
@@ -72,7 +77,8 @@ def _fitting_rows(rows: int, columns: int, blocks: int, target: Target) -> list[
     ]
 
 
-def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Tile:
+def choose_tile(points: int, blocks: int, reduction: int, target: Target,
+                groups: int = 1) -> Tile:
     """The tile with the fewest estimated cycles for so many positions and channel blocks."""
 
     def total(tile: Tile) -> float:
@@ -85,7 +91,7 @@ def choose_tile(points: int, blocks: int, reduction: int, target: Target) -> Til
             if (count := p_count * b_count)
         )
 
-    return min(_fitting(points, blocks, target), key=total)
+    return min(_fitting(points, blocks, target, groups), key=total)
 
 
 PREFETCH_CYCLES = 800

@@ -12,6 +12,7 @@ from minitvm.relay.ops.nn.normalization import BatchNorm, Dropout
 from minitvm.relay.ops.nn.pad import Pad
 from minitvm.relay.ops.nn.pooling import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
 from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
+from minitvm.relay.ops.nn.winograd import WinogradInput, WinogradOutput, WinogradWeight
 
 __all__ = [
     "Attention",
@@ -35,4 +36,7 @@ __all__ = [
     "Relu",
     "Softmax",
     "Standardize",
+    "WinogradInput",
+    "WinogradOutput",
+    "WinogradWeight",
 ]
