@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minitvm.errors import VerifyError
@@ -19,6 +19,7 @@ from minitvm.relay.ir import (
     Module,
     Tuple,
     TupleGetItem,
+    TupleType,
     Value,
     Var,
     atoms,
@@ -114,12 +115,41 @@ def _needs(module: Module) -> dict[str, _Needs]:
 
 
 def _static_vars(body: Block) -> set[Var]:
-    """The variables computed from constants alone."""
+    """The variables that may be computed from constants alone, if the branches of an `if` that
+    constants decide are taken that make them so."""
     static: set[Var] = set()
-    for binding in walk_bindings(body):
+    _mark_static(body, static, {})
+    return static
+
+
+def _mark_static(block: Block, static: set[Var], fields_of: dict[Var, tuple[bool, ...]]) -> None:
+    """Adds to `static`; `fields_of` says which fields of a tuple are where not all are."""
+
+    def fields(atom: Atom, count: int) -> tuple[bool, ...]:
+        known = fields_of.get(atom) if isinstance(atom, Var) else None
+        return known or (_is_constant(atom, static),) * count
+
+    for binding in block.bindings:
+        for inner in blocks(binding.value):
+            _mark_static(inner, static, fields_of)
+        count = len(binding.var.type.fields) if isinstance(binding.var.type, TupleType) else 0
+        found: Sequence[bool] = ()
+        match binding.value:
+            case Tuple(items):
+                found = [_is_constant(atom, static) for atom in items]
+            case Var() as atom:
+                found = fields(atom, count)
+            case If(condition, then, other) if _is_constant(condition, static):
+                pairs = zip(fields(then.result, count), fields(other.result, count), strict=True)
+                found = [left or right for left, right in pairs]
+                if any(_is_constant(inner.result, static) for inner in (then, other)):
+                    static.add(binding.var)
+            case TupleGetItem(source, index) if fields(source, index + 1)[index]:
+                static.add(binding.var)
         if _is_static(binding.value, static):
             static.add(binding.var)
-    return static
+        elif any(found):
+            fields_of[binding.var] = tuple(found)
 
 
 def _reachable(module: Module, needs: Mapping[str, _Needs]) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from minitvm.errors import MinitvmError
 from minitvm.origin import NOWHERE, origin
 from minitvm.relay.build import BlockBuilder
+from minitvm.relay.calls import all_atoms
 from minitvm.relay.interpret import Interpreter, apply_operator, flatten
 from minitvm.relay.ir import (
     Atom,
@@ -26,7 +27,10 @@ from minitvm.relay.ir import (
     Tuple,
     Value,
     Var,
+    atoms,
+    blocks,
     use_counts,
+    walk_bindings,
 )
 from minitvm.relay.op import REGISTRY, Op, Pattern
 
@@ -71,6 +75,7 @@ class Grower:
         self.inputs: dict[str, np.ndarray] = {}
         self.values: list[Var] = []
         self.known: dict[Var, Any] = {}
+        self.huge: set[Var] = set()
         self.interpreter = Interpreter()
 
     def attempt(self, moves: Sequence[Move], seed: Sequence[int]) -> None:
@@ -125,7 +130,11 @@ class Grower:
         param = Var(f"x{len(self.params)}", TensorType(shape, "float32"))
         self.params.append(param)
         self.values.append(param)
-        self.inputs[param.name] = self.known[param] = self.data(shape, positive)
+        data = self.data(shape, positive)
+        if self.special and data.size and not positive and self.integer(0, 3) == 0:
+            data.flat[self.integer(0, data.size - 1)] = HUGE
+            self.huge.add(param)
+        self.inputs[param.name] = self.known[param] = data
         return param
 
     def add_flag(self) -> Var:
@@ -185,7 +194,10 @@ class Grower:
         return self.bind(Call(op, arguments), op.name)
 
     def bind(self, value: Value, name: str) -> Var:
-        """The same for any value."""
+        """The same for any value; skips the move too if it would add up huge elements."""
+        huge = any(atom in self.huge for atom in _atoms_inside(value))
+        if huge and not _only_moves_or_maps(value):
+            raise SkipMoveError
         try:
             probe = BlockBuilder().emit(value)
         except MinitvmError:
@@ -203,6 +215,8 @@ class Grower:
         var = self.builder.emit(value, origin=origin(f"{name}_{number}"))
         self.known[var] = outcome
         self.values.append(var)
+        if huge:
+            self.huge.add(var)
         return var
 
     def sums_exactly(self, value: Value) -> bool:
@@ -239,6 +253,25 @@ TRIES = 4
 SPECIAL_VALUES = np.array(
     [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45, -1e-40], np.float32
 )
+
+
+HUGE = np.float32(3e38)
+"""Of parameters: two of them are too many for float32, so that a sum of several terms depends on
+their order. Nothing is summed that is computed from it."""
+
+
+def _atoms_inside(value: Value) -> list[Atom]:
+    return [*atoms(value), *(atom for block in blocks(value) for atom in all_atoms(block))]
+
+
+def _only_moves_or_maps(value: Value) -> bool:
+    """Whether each element of a value depends on one of each argument, in one way of computing
+    it."""
+    inside = [binding.value for block in blocks(value) for binding in walk_bindings(block)]
+    operators = [item.callee for item in (value, *inside)
+                 if isinstance(item, Call) and isinstance(item.callee, Op)]
+    return all(op.pattern <= Pattern.INJECTIVE and type(op).legalize is Op.legalize
+               for op in operators)
 
 
 def is_exact(arrays: Sequence[np.ndarray]) -> bool:

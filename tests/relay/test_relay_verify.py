@@ -309,6 +309,40 @@ def test_what_only_a_branch_never_taken_needs_may_go():
         check_origins_kept(parse_module(text.replace("LEFT", "n")), after)
 
 
+DECIDED_TWICE = """
+def main(x: Tensor((2,), "float32"), n: Tensor((), "int32")) -> Tensor((2,), "float32"):
+    c = less(LEFT, const(2, (), "int32"))  #: "c"
+    if c:  #: "if"
+        p = (n, const(5, (), "int32"))  #: "p"
+        k = p
+    else:
+        q = (n, n)  #: "q"
+        k = q
+    l = k[FIELD]  #: "l"
+    d = less(l, const(7, (), "int32"))  #: "d"
+    if d:  #: "if2"
+        s = x
+    else:
+        b = cast(x, dtype="int8")  #: "b"
+        e = cast(b, dtype="float32")  #: "e"
+        s = e
+    return s
+"""
+
+
+def test_what_a_decided_branch_gives_may_decide_another():
+    def decided(left, field):
+        return parse_module(DECIDED_TWICE.replace("LEFT", left).replace("FIELD", field))
+
+    before = decided('const(1, (), "int32")', "1")
+    after = fold_constant(before)
+    assert '"b"' not in str(after)
+    check_origins_kept(before, after)
+    for other in (decided('const(1, (), "int32")', "0"), decided("n", "1")):
+        with pytest.raises(VerifyError, match="'b'"):
+            check_origins_kept(other, after)
+
+
 GIVEN_AWAY = """
 def main(x: Tensor((2,), "float32")) -> Tensor((2,), "float32"):
     k = seven(x)  #: "k"

@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from minitvm import relay
-from minitvm.relay.ir import Call, walk_bindings
+from minitvm.relay.ir import Call, atoms, walk_bindings
+from minitvm.relay.op import Op, Pattern
 from minitvm.relay.verify import verify
 from minitvm.testing.features import FEATURES, features
-from minitvm.testing.relay_growth import SPECIAL_VALUES, is_exact
+from minitvm.testing.relay_growth import HUGE, SPECIAL_VALUES, is_exact
 from minitvm.testing.relay_strategies import grow_case, relay_cases, relay_modules
 
 EXAMPLES = 200
@@ -51,6 +52,23 @@ def test_special_values_and_none():
     _, _, cases = collect(special=False, exact=False)
     assert all(np.isfinite(array).all() for case in cases for array in case.inputs.values())
     assert np.isnan(SPECIAL_VALUES).any() and (np.abs(SPECIAL_VALUES[5:7]) < 1e-38).all()
+
+
+def test_huge_elements_are_frequent_and_never_summed():
+    _, _, cases = collect(special=True, exact=False)
+    given_huge = [case for case in cases
+                  if any((array == HUGE).any() for array in case.inputs.values()
+                         if array.dtype == np.float32)]
+    assert len(given_huge) > 0.1 * len(cases)
+    for case in given_huge:
+        huge = {param for param in case.module.main.params
+                if (np.asarray(case.inputs[param.name], "float32") == HUGE).any()}
+        for binding in walk_bindings(case.module.main.body):
+            if huge & set(atoms(binding.value)):
+                huge.add(binding.var)
+                assert not isinstance(binding.value, Call) or (
+                    isinstance(binding.value.callee, Op)
+                    and binding.value.callee.pattern <= Pattern.INJECTIVE), case.module
 
 
 @given(relay_cases(exact=True))
