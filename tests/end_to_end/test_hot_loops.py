@@ -1,5 +1,7 @@
 """The machine code of MobileNetV2's hot loops: values stay in registers, products are fused."""
 
+import re
+
 import pytest
 from networks import CORTEX, HOST
 
@@ -11,9 +13,13 @@ from minitvm.driver import optimize
 from minitvm.relay.lower import canonical, lower_function
 from minitvm.relay.onnx import from_onnx
 from minitvm.target import Target
+from minitvm.testing import zoo_transformers
 from minitvm.testing.assembly import innermost_loops
 from minitvm.testing.zoo_layers import LayerBuilder
 from minitvm.tir.passes import lower
+
+ACCUMULATOR_STORE = re.compile(r"(v?mov\w*\s+%[xyz]mm|st[rp]\s+q)")
+"""A vector written to memory, in either syntax."""
 
 TARGETS = {
     "x86-64-v3": Target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"),
@@ -68,6 +74,25 @@ def test_rows_computed_together_keep_to_registers():
     model = net.finish("rows", 1, 7, 64)
     for name in ("x86-64-v3", "x86-64-v4"):
         check_hot_loops(assembly_of(model, TARGETS[name]))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_products_of_transformers_keep_to_registers(name):
+    """Dense layers, whose epilogue may call functions, and attention, whose loops read their
+    operands from the stack but accumulate in registers."""
+    assemblies = assembly_of(zoo_transformers.vit(image=64, classes=10, layers=1), TARGETS[name])
+    products = 0
+    for kernel, text in assemblies.items():
+        for loop in innermost_loops(text):
+            count = sum("fmadd" in line or "fmla" in line for line in loop.instructions)
+            if count < 8 or any("div" in line for line in loop.instructions):
+                continue  # an epilogue, such as GELU with its division
+            products += 1
+            stores = [line for line in loop.stack_accesses if ACCUMULATOR_STORE.match(line)]
+            assert not stores, (kernel, loop.label, stores)
+            if "attention" not in kernel:
+                assert not loop.stack_accesses, (kernel, loop.label, loop.stack_accesses)
+    assert products >= 6
 
 
 def test_hot_loops_of_this_machine(mobilenet):

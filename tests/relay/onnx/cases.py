@@ -359,5 +359,34 @@ NORMALIZATION = [
     Case("LRN", [IMAGE], attributes={"size": 2}, expected=[response_normalized(IMAGE, 2)]),
 ]
 
+
+HEADS = [real(2, 4, 5, 8), real(2, 2, 7, 8, seed=4), real(2, 2, 7, 6, seed=5)]
+FLAT = [real(2, 5, 24), real(2, 7, 24, seed=4), real(2, 7, 18, seed=5)]
+ATTENTION = [
+    Case("Attention", HEADS, first=23),
+    Case("Attention", [*HEADS, real(2, 1, 5, 7, seed=6)], first=23, attributes={"scale": 0.2}),
+    Case("Attention", [*HEADS, real(5, 7, seed=6) > 0.5], first=23),
+    Case("Attention", FLAT, first=23, attributes={"q_num_heads": 3, "kv_num_heads": 3}),
+    Case("Attention", FLAT, first=23,
+         attributes={"q_num_heads": 3, "kv_num_heads": 3, "is_causal": 1}),
+    Case("Attention", [*HEADS, None, real(2, 2, 3, 8), real(2, 2, 3, 6)], first=23,
+         outputs=("y", "keys", "values"), attributes={"is_causal": 1}),
+    Case("Attention", [*HEADS, np.zeros((5, 7), bool)], first=24),
+]
+EINSUM = [
+    Case("Einsum", inputs, first=12, attributes={"equation": equation})
+    for equation, inputs in (
+        ("bhid,bhjd->bhij", [real(2, 3, 4, 5), real(2, 3, 6, 5)]),
+        ("bhij,bhjd->bihd", [real(2, 3, 4, 6), real(2, 3, 6, 5)]),
+        ("bsd,dhe->bshe", [real(2, 4, 6), real(6, 3, 5)]),
+        ("bshe,hed->bsd", [real(2, 4, 3, 5), real(3, 5, 6)]),
+        ("ij->ji", [real(3, 4)]), ("ij->", [real(3, 4)]), ("ij->i", [real(3, 4)]),
+        ("i,j->ij", [real(3), real(4)]), ("i,i->", [real(3), real(3)]),
+        ("ij,jk", [real(3, 4), real(4, 5)]), ("ij,ij->ij", [real(3, 4), real(3, 4)]),
+        ("ij,jk,kl->il", [real(3, 4), real(4, 5), real(5, 2)]),
+        ("ijk,j->k", [real(3, 4, 5), real(4)]), ("ab,cd->ac", [real(2, 3), real(4, 5)]),
+    )
+]
+
 CASES = [*UNARY, *PARAMETRIC, *BROADCAST, *CONSTANTS, *SHAPES, *JOINING, *REDUCTIONS, *PRODUCTS,
-         *WINDOWS, *RESIZING, *TRANSPOSED, *RECURRENT, *NORMALIZATION]
+         *WINDOWS, *RESIZING, *TRANSPOSED, *RECURRENT, *NORMALIZATION, *ATTENTION, *EINSUM]

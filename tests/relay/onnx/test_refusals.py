@@ -68,6 +68,31 @@ def test_unsupported_nodes_say_what_to_do(operator, attributes, message):
         from_onnx(proto)
 
 
+@pytest.mark.parametrize(("operator", "attributes", "message"), [
+    ("Einsum", {"equation": "...ij->...ji"}, "has an ellipsis"),
+    ("Einsum", {"equation": "iijk->jk"}, "a letter twice"),
+    ("Attention", {"softcap": 2.0}, "softcap is not 0"),
+])
+def test_formulas_that_are_not_supported(operator, attributes, message):
+    count = 1 if operator == "Einsum" else 3
+    proto = model([node(operator, ["x"] * count, ["y"], **attributes)],
+                  [value("x", (2, 2, 2, 2))], ["y"],
+                  opset_imports=[helper.make_opsetid("", 23)])
+    with pytest.raises(UnsupportedOperatorError, match=message):
+        from_onnx(proto)
+
+
+@pytest.mark.parametrize(("equation", "message"), [
+    ("ij,jk->ik", "names 2 factors of 1"), ("ijk->i", "does not name the axes"),
+    ("hijk->m", "a letter that no factor has"),
+])
+def test_formulas_that_do_not_fit(equation, message):
+    proto = model([node("Einsum", ["x"], ["y"], equation=equation)],
+                  [value("x", (1, 1, 2, 2))], ["y"])
+    with pytest.raises(ModelError, match=message):
+        from_onnx(proto)
+
+
 @pytest.mark.parametrize("operator", ["Conv", "MaxPool"])
 def test_windows_along_three_axes_are_not_supported(operator):
     shape = (1, 1, 3, 3, 3)

@@ -127,6 +127,18 @@ def test_masked_keys_have_no_weight_and_nan_stays_in_its_row() -> None:
     assert np.isnan(got[0, 1]).all() and not np.isnan(np.delete(got, 1, axis=1)).any()
 
 
+def test_rows_that_see_no_key_are_nan_or_zeros() -> None:
+    arrays = arguments((1, 4, 21, 1, 1, 8, 16, (1, 1, 4, 21)))
+    arrays[3][0, 0, 2] = -np.inf
+    for zero in (False, True):
+        op = Attention(0.3, masked_is_zero=zero)
+        for got in (op.evaluate(*arrays), machine_code(op, arrays)):
+            assert (not got[0, 2].any()) if zero else np.isnan(got[0, 2]).all()
+            others = np.delete(got, 2, axis=1)
+            wanted = np.delete(Attention(0.3).evaluate(*arrays), 2, axis=1)
+            np.testing.assert_allclose(others, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_large_scores_do_not_overflow() -> None:
     arrays = [array * 30 for array in arguments((1, 3, 40, 1, 1, 16, 8, None))]
     wanted = attention(*arrays, 1.0)

@@ -2,7 +2,9 @@
 
 from minitvm.relay.onnx.converters import (
     arithmetic,
+    attention,
     constants,
+    einsum,
     joining,
     normalization,
     pointwise,
@@ -17,7 +19,9 @@ from minitvm.relay.onnx.converters import (
 
 __all__ = [
     "arithmetic",
+    "attention",
     "constants",
+    "einsum",
     "joining",
     "normalization",
     "pointwise",

@@ -42,7 +42,9 @@ class Attention(Op):
     """q[B, T, H, D], k[B, S, G, D], v[B, S, G, E] and perhaps a mask that broadcasts to
     [B, H, T, S] -> [B, T, H, E]; G divides H, and each H/G heads in a row share keys and values.
 
-    `lanes`: how many keys, and columns of values, are computed together (`alter_layout` says).
+    A row whose scores are all minus infinity gives NaN, as softmax does; zeros where
+    `masked_is_zero`. `lanes`: how many keys, and columns of values, are computed together
+    (`alter_layout` says).
     """
 
     name = "nn.attention"
@@ -52,6 +54,7 @@ class Attention(Op):
 
     scale: float = 1.0
     lanes: int = 1
+    masked_is_zero: bool = False
 
     def infer(self, *types: TensorType) -> TensorType:
         if len(types) not in (3, 4):
@@ -82,9 +85,14 @@ class Attention(Op):
         with np.errstate(all="ignore"):
             scores = (q * q.dtype.type(self.scale)) @ k.swapaxes(2, 3)
             scores = scores + values[3] if len(values) == 4 else scores
-            powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
-            mix = powers @ v / powers.sum(-1, keepdims=True)
-        return np.ascontiguousarray(mix.transpose(0, 2, 1, 3))
+            maximum = scores.max(-1, keepdims=True, initial=-np.inf)
+            if self.masked_is_zero:
+                maximum[np.isneginf(maximum)] = 0
+            powers = np.exp(scores - maximum)
+            total = powers.sum(-1, keepdims=True)
+            mix = powers @ v / total
+            mix = np.where(total == 0, 0, mix) if self.masked_is_zero else mix
+        return np.ascontiguousarray(mix.transpose(0, 2, 1, 3), q.dtype)
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         q, k, v, *mask = inputs
@@ -116,7 +124,7 @@ class _Stages:
     def __init__(
         self, op: Attention, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None
     ) -> None:
-        self.scale, self.lanes, self.q, self.mask = op.scale, op.lanes, q, mask
+        self.op, self.scale, self.lanes, self.q, self.mask = op, op.scale, op.lanes, q, mask
         self.batch, self.rows, self.heads, self.depth = q.extents()
         _, self.keys, self.groups, self.columns = v.extents()
         self.shared = self.heads // self.groups
@@ -187,8 +195,15 @@ class _Stages:
         """The values mixed as the softmax of the scores says."""
         masked = self._masked()
         maximum = self._reduced(masked, te.max, "maximum")
-        powers = stage(masked.shape, lambda b, h, t, so, si: te.exp(
-            masked[b, h, t, so, si] - maximum[b, h, t]), "attention_powers")
+        zero = ir.convert(0.0, self.q.dtype)
+
+        def power(b: Expr, h: Expr, t: Expr, so: Expr, si: Expr) -> Any:
+            most = maximum[b, h, t]
+            if self.op.masked_is_zero:
+                most = te.select(ir.equal(most, te.min_value(most.dtype)), zero, most)
+            return te.exp(masked[b, h, t, so, si] - most)
+
+        powers = stage(masked.shape, power, "attention_powers")
         total = self._reduced(powers, te.sum, "sum")
         s = te.reduce_axis((0, self.keys), "s")
 
@@ -199,7 +214,11 @@ class _Stages:
         blocks = -(-self.columns // self.lanes)
         mix = stage((self.batch, self.heads, self.rows, blocks, self.lanes), mixed,
                     "attention_mix")
-        return stage(
-            (self.batch, self.rows, self.heads, self.columns),
-            lambda b, t, h, e: mix[b, h, t, e // self.lanes, e % self.lanes] / total[b, h, t],
-            "attention")
+
+        def element(b: Expr, t: Expr, h: Expr, e: Expr) -> Expr:
+            value = mix[b, h, t, e // self.lanes, e % self.lanes] / total[b, h, t]
+            if not self.op.masked_is_zero:
+                return value
+            return te.select(ir.equal(total[b, h, t], zero), zero, value)
+
+        return stage((self.batch, self.rows, self.heads, self.columns), element, "attention")
