@@ -31,6 +31,9 @@ their own, and for each block, a vector of weights from beyond the first cache."
 MOST_BLOCKS = 6
 ENOUGH_COLUMNS = 4
 """With so many tiles of columns, threads share these, and each reads only its own weights."""
+EPILOGUE_REGISTERS = 2
+"""What a tile leaves for constants of an epilogue that has a loop of its own: compilers keep some
+in registers all the time."""
 CHEAP = ("abs", "sqrt", "fma", "floor", "ceil", "trunc", "round", "likely", "if_then_else", "isnan")
 """Intrinsics that are an instruction or so."""
 
@@ -65,24 +68,26 @@ def product_total(tile: Tile, extents: Extents) -> float:
     )
 
 
-def product_tiles(extents: Extents, target: Target) -> list[Tile]:
-    """The tiles that fit the registers."""
+def product_tiles(extents: Extents, target: Target, spare: int = 0) -> list[Tile]:
+    """The tiles that fit the registers and leave `spare` of them."""
+    registers = target.vector_registers - spare
     return [
         tile
         for b in range(1, min(extents.blocks, MOST_BLOCKS) + 1)
-        for r in range(1, min(extents.rows, target.vector_registers) + 1)
-        if (tile := Tile(r, b)).registers() <= target.vector_registers
+        for r in range(1, min(extents.rows, registers) + 1)
+        if (tile := Tile(r, b)).registers() <= registers
     ]
 
 
-def choose_product_tile(extents: Extents, target: Target) -> Tile:
+def choose_product_tile(extents: Extents, target: Target, spare: int = 0) -> Tile:
     """The tile of rows (its points) by blocks with the fewest estimated cycles."""
-    return min(product_tiles(extents, target), key=lambda tile: product_total(tile, extents))
+    tiles = product_tiles(extents, target, spare)
+    return min(tiles, key=lambda tile: product_total(tile, extents))
 
 
-def decide_product_tile(extents: Extents, target: Target) -> Tile:
+def decide_product_tile(extents: Extents, target: Target, spare: int = 0) -> Tile:
     """The tile that a tuner decides on, as the knob `tile`; by default `choose_product_tile`'s."""
-    chosen = choose_product_tile(extents, target)
+    chosen = choose_product_tile(extents, target, spare)
     return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
         (tile.points, tile.blocks) for tile in product_tiles(extents, target)]))
 
@@ -107,16 +112,17 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
     if op is None or unpacked is None or output.extents() != tuple(map(extent_of, unpacked.axis)):
         schedule_default(s, anchor, output, target)
         return
-    held = [op, *([unpacked] if unpacked is not output.op and calls_functions(output, op) else [])]
-    inline_injective(s, [output], keep=held)
+    long = unpacked is not output.op and calls_functions(output, op)
+    inline_injective(s, [output], keep=[op, unpacked] if long else [op])
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
-    tile = decide_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
+    extents = Extents(rows, blocks, extent_of(op.reduce_axis[0]))
+    tile = decide_product_tile(extents, target, EPILOGUE_REGISTERS if long else 0)
 
     out = s[output]
     outer = _output_tiles(out, tile, lanes)
     if not outer:
         return
-    if len(held) > 1:
+    if long:
         _copy_tile(s[unpacked], out, outer[-1], lanes)
     dense = s[op]
     dense.compute_at(out, outer[-1])
