@@ -63,7 +63,7 @@ def test_every_kind_of_step_goes_through_json():
         steps.SetScope("C", "local"), steps.CacheRead("A", 1, "local", ("C", "D")),
         steps.CacheWrite("C", "global"), steps.StorageAlign("C", "i", 8, 3),
         steps.Bind("C", "i", "blockIdx.x"), steps.Rfactor("C", "k", 1),
-        steps.Tensorize("C", "j", "row_fma"),
+        steps.Tensorize("C", "j", "row_fma"), steps.RollingBuffer("C"),
     ]
     assert {type(step).__name__ for step in examples} == set(steps.KINDS)
     for step in examples:

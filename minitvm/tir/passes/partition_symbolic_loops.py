@@ -58,8 +58,8 @@ def partition_symbolic_loops(func: PrimFunc) -> PrimFunc:
             for i in range(n // 8):
                 for j in vectorized(8):
                     B[i * 8 + j] = A[i * 8 + j] * 2.0
-            for i_1 in range(n // 8, (n + 7) // 8):
-                for j_1 in range(n - i_1 * 8):
+            for i_1 in range(n // 8, extent=(n + 7) // 8 - n // 8):
+                for j_1 in range(max(min(n - i_1 * 8, 8), 0)):
                     B[i_1 * 8 + j_1] = A[i_1 * 8 + j_1] * 2.0
     """
     if not any(isinstance(param, Var) for param in func.params):
