@@ -20,17 +20,12 @@ from minitvm.relay.build import BlockBuilder
 from minitvm.relay.ir import (
     Atom,
     Binding,
-    Block,
     Call,
     Constant,
-    Function,
-    If,
     Module,
     TensorType,
     Value,
     Var,
-    atoms,
-    map_atoms,
     tensor_type,
     walk_bindings,
 )
@@ -50,6 +45,7 @@ from minitvm.relay.passes.layout_rules import (
     is_padded,
     packed_type,
 )
+from minitvm.relay.passes.value_forms import rewrite_block
 from minitvm.remarks import remark
 from minitvm.target import Target
 from minitvm.transform import PASS_NAMES, Pass
@@ -87,7 +83,7 @@ def alter_op_layout(target: Target) -> Pass[Module]:
             module = CHANNELS_FIRST.function(module)
         for name, function in module.functions.items():
             if not function.is_primitive:
-                body = _Layouts(target).block(function.body)
+                body = rewrite_block(function.body, _Layouts(target))
                 module = module.with_function(name, function.with_body(body))
         return module
 
@@ -123,49 +119,29 @@ class _Layouts:
     def __init__(self, target: Target, outer: _Layouts | None = None) -> None:
         self.target = target
         self.builder: BlockBuilder = BlockBuilder(parent=outer.builder if outer else None)
-        self.packed: dict[Var, _Packed] = dict(outer.packed) if outer else {}
+        self.packed: dict[Atom, _Packed] = dict(outer.packed) if outer else {}
         self.plain: dict[Var, Atom] = dict(outer.plain) if outer else {}
         self.forms: dict[tuple[Atom, Form], Atom] = dict(outer.forms) if outer else {}
 
-    def block(self, block: Block) -> Block:
-        """The block rewritten; the same object where nothing changes."""
-        for binding in block.bindings:
-            self.binding(binding)
-        last = self.packed.get(block.result) if isinstance(block.result, Var) else None
-        result = self.get(block.result, None, last.origin if last else self.builder.origin)
-        same = result is block.result and len(self.builder.bindings) == len(block.bindings)
-        if same and all(
-            a is b for a, b in zip(self.builder.bindings, block.bindings, strict=True)
-        ):
-            return block
-        return self.builder.finish(result)
+    def inner(self) -> _Layouts:
+        """Those of a nested block."""
+        return _Layouts(self.target, self)
 
-    def binding(self, binding: Binding) -> None:
-        """Adds one binding in the layout that suits it."""
+    def adds(self, binding: Binding) -> bool:
+        """Adds an operator in the layout that suits it, if it is not plain."""
         match binding.value:
-            case Call(callee, arguments) if isinstance(callee, Op):
-                if self.altered(binding, callee, arguments):
-                    return
-                value = self.with_plain_atoms(binding.value, binding.origin)
-            case If(condition, then_block, else_block):
-                inner = [_Layouts(self.target, self).block(b) for b in (then_block, else_block)]
-                same = inner[0] is then_block and inner[1] is else_block
-                whole = binding.value if same else If(condition, inner[0], inner[1])
-                value = self.with_plain_atoms(whole, binding.origin)
-            case Function(_, body):
-                value = binding.value.with_body(_Layouts(self.target, self).block(body))
+            case Call(Op() as op, arguments):
+                return self.altered(binding, op, arguments)
             case _:
-                value = self.with_plain_atoms(binding.value, binding.origin)
-        same = value is binding.value
-        self.builder.append(binding if same else Binding(binding.var, value, binding.origin))
+                return False
 
-    def with_plain_atoms(self, value: Value, origin: Origin) -> Value:
-        """The value with each of its own variables in plain form."""
-        mapping = {
-            atom: self.get(atom, None, origin) for atom in atoms(value) if isinstance(atom, Var)
-        }
-        changed = {old: new for old, new in mapping.items() if new is not old}
-        return map_atoms(value, changed) if changed else value
+    def plain_atom(self, atom: Atom, origin: Origin) -> Atom:
+        """A value in plain form."""
+        return self.get(atom, None, origin)
+
+    def computed_at(self, atom: Atom) -> Origin | None:
+        """The origin of a packed value."""
+        return self.packed[atom].origin if atom in self.packed else None
 
     # --- operators ------------------------------------------------------------------------------
 

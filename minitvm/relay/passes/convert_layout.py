@@ -20,11 +20,8 @@ from minitvm.relay.build import BlockBuilder
 from minitvm.relay.ir import (
     Atom,
     Binding,
-    Block,
     Call,
     Constant,
-    Function,
-    If,
     Module,
     TensorType,
     Tuple,
@@ -32,8 +29,6 @@ from minitvm.relay.ir import (
     TupleType,
     Value,
     Var,
-    atoms,
-    map_atoms,
     tensor_type,
 )
 from minitvm.relay.op import REGISTRY, Op, lookup
@@ -49,6 +44,7 @@ from minitvm.relay.passes.axis_orders import (
     order_between,
     usual,
 )
+from minitvm.relay.passes.value_forms import rewrite_block
 from minitvm.transform import PASS_NAMES, Pass
 
 NAME = "ConvertLayout"
@@ -86,7 +82,7 @@ def convert_layout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass[Module]
     def run(module: Module) -> Module:
         for name, function in module.functions.items():
             if not function.is_primitive:
-                body = _Orders(desired).block(function.body)
+                body = rewrite_block(function.body, _Orders(desired))
                 module = module.with_function(name, function.with_body(body))
         return module
 
@@ -133,50 +129,32 @@ class _Orders:
     ) -> None:
         self.desired = desired
         self.builder: BlockBuilder = BlockBuilder(parent=outer.builder if outer else None)
-        self.ordered: dict[Var, _Ordered] = dict(outer.ordered) if outer else {}
+        self.ordered: dict[Atom, _Ordered] = dict(outer.ordered) if outer else {}
         self.known: dict[tuple[Atom, Order | None], Atom] = dict(outer.known) if outer else {}
 
-    def block(self, block: Block) -> Block:
-        """The block rewritten; the same object where nothing changes."""
-        for binding in block.bindings:
-            self.binding(binding)
-        last = self.ordered.get(block.result) if isinstance(block.result, Var) else None
-        result = self.get(block.result, None, last.origin if last else self.builder.origin)
-        same = result is block.result and len(self.builder.bindings) == len(block.bindings)
-        if same and all(
-            a is b for a, b in zip(self.builder.bindings, block.bindings, strict=True)
-        ):
-            return block
-        return self.builder.finish(result)
+    def inner(self) -> _Orders:
+        """Those of a nested block."""
+        return _Orders(self.desired, self)
 
-    def binding(self, binding: Binding) -> None:
-        """Adds one binding in the order that suits it."""
+    def adds(self, binding: Binding) -> bool:
+        """Adds what is computed in another order, if that suits it."""
         match binding.value:
-            case Call(Op() as op, arguments) if self.is_followed(binding, op, arguments):
-                return
+            case Call(Op() as op, arguments):
+                return self.is_followed(binding, op, arguments)
             case TupleGetItem(Var() as source, index) if source in self.ordered:
                 whole = self.ordered[source]
                 self.emit(binding, TupleGetItem(whole.atom, index), whole.order)
-                return
-            case If(condition, then_block, else_block):
-                inner = [_Orders(self.desired, self).block(b) for b in (then_block, else_block)]
-                same = inner[0] is then_block and inner[1] is else_block
-                changed = binding.value if same else If(condition, inner[0], inner[1])
-                value = self.with_usual_atoms(changed, binding.origin)
-            case Function(_, body):
-                value = binding.value.with_body(_Orders(self.desired, self).block(body))
+                return True
             case _:
-                value = self.with_usual_atoms(binding.value, binding.origin)
-        same = value is binding.value
-        self.builder.append(binding if same else Binding(binding.var, value, binding.origin))
+                return False
 
-    def with_usual_atoms(self, value: Value, origin: Origin) -> Value:
-        """The value with each of its own variables in the usual order."""
-        mapping = {
-            atom: self.get(atom, None, origin) for atom in atoms(value) if isinstance(atom, Var)
-        }
-        changed = {old: new for old, new in mapping.items() if new is not old}
-        return map_atoms(value, changed) if changed else value
+    def plain_atom(self, atom: Atom, origin: Origin) -> Atom:
+        """A value in the usual order."""
+        return self.get(atom, None, origin)
+
+    def computed_at(self, atom: Atom) -> Origin | None:
+        """The origin of a value in another order."""
+        return self.ordered[atom].origin if atom in self.ordered else None
 
     # --- operators ------------------------------------------------------------------------------
 
