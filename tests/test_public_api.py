@@ -23,8 +23,8 @@ NAMES = {
 }  # fmt: skip
 SIGNATURES = {
     "compile": "(model, shapes=None, target=None, opt_level=None, schedules=None, *, name='', "
-               "dump=None, progress=None, export=None)",
-    "load": "(path, threads=None, cpus=None)",
+               "dump=None, progress=None, export=None, weights='embedded')",
+    "load": "(path, threads=None, cpus=None, weights=None)",
     "supported_onnx_operators": "()",
     "Target": "(text='llvm')",
     "Target.host": "()",
@@ -32,8 +32,8 @@ SIGNATURES = {
     "Target.lanes": "(self, dtype)",
     "CompiledModule.run": "(self, inputs, outputs=None)",
     "CompiledModule.benchmark": "(self, inputs=None, repeat=None, seconds=None)",
-    "CompiledModule.profile": "(self, inputs=None, repeat=50)",
-    "CompiledModule.export": "(self, path)",
+    "CompiledModule.profile": "(self, inputs=None, repeat=50, threads=1)",
+    "CompiledModule.export": "(self, path, weights='embedded')",
     "CompiledModule.summary": "(self)",
     "Module.run": "(self, inputs, outputs=None)",
     "Module.benchmark": "(self, inputs=None, repeat=None, seconds=None)",
