@@ -67,10 +67,11 @@ def _weights(prefix: str, separate: bool) -> list[str]:
 
 
 def _note() -> str:
-    """The note that `runtime.seal` fills."""
+    """The note that `runtime.seal` fills. Linkers keep notes. (It isn't in `llvm.used`: LLVM's
+    machines remember the addresses of what is, and treat alike what has that address later.)"""
     note = bytes_constant("minitvm.note", EMPTY_NOTE)
-    return (f'{note}, section "{SECTION}", align 4\n@llvm.used = appending global [1 x ptr] '
-            '[ptr @minitvm.note], section "llvm.metadata"')
+    return (f'{note}, section "{SECTION}", align 4\n@llvm.compiler.used = appending global '
+            '[1 x ptr] [ptr @minitvm.note], section "llvm.metadata"')
 
 
 def _text_function(name: str, text: str) -> str:

@@ -43,6 +43,19 @@ def test_equal_programs_give_equal_bytes_and_no_path_in_them(tmp_path):
     assert str(tmp_path).encode() not in first and b".debug" not in first
 
 
+def test_equal_programs_give_equal_objects_each_time():
+    first = program_objects(toy_program())
+    assert all(program_objects(toy_program()) == first for _ in range(40))
+
+
+@pytest.mark.parametrize("linker", ["ld.bfd", "ld.gold", "ld.lld"])
+def test_linkers_keep_the_seal(linker, tmp_path, monkeypatch):
+    if shutil.which(linker) is None:
+        pytest.skip(f"{linker} is not on PATH")
+    monkeypatch.setenv(link.OVERRIDE, linker)
+    assert read_seal(export(toy_program(), tmp_path / "toy.so")).intact
+
+
 @needs_compiler
 def test_the_c_sample_builds_without_warnings_and_runs(tmp_path):
     export(toy_program(), tmp_path / "toy.so")
