@@ -148,15 +148,15 @@ def print_tuning(report: Mapping[str, Any]) -> None:
     rows = [(task["name"], str(task["weight"]), *_before_after(task), str(task["trials"]),
              str(sum(task["failures"].values()) or "")) for task in report["tasks"]]
     print_table("", header, rows, numbers=range(1, len(header)))
-    for task in report["tasks"]:
-        if task["problem"]:
-            click.echo(f"not tuned: {task['name']}: {task['problem']}")
+    for problem in dict.fromkeys(filter(None, (task["problem"] for task in report["tasks"]))):
+        names = [task["name"] for task in report["tasks"] if task["problem"] == problem]
+        click.echo(f"not tuned: {', '.join(names)}: {problem}")
     if len(report["curve"]) > 1:
         click.echo()
         click.echo(plot([(x, 1e3 * y) for x, y in report["curve"]], "ms", "trials"))
     before, after = report["before_seconds"], report["after_seconds"]
     gain = f", {before / after:.3f} times as fast" if after else ""
-    click.echo(f"{report['trials']} trials; all kernels of a run together: {1e3 * before:.3f} ms "
+    click.echo(f"{report['trials']} trials; these kernels of a run together: {1e3 * before:.3f} ms "
                f"before, {1e3 * after:.3f} ms after{gain}")
     click.echo(f"written: {report['log']}")
 

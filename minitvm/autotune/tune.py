@@ -303,7 +303,7 @@ class Session:
         default, best = state.default, state.best
         if compare and default and best and best.key != default.key:
             default, best = self._contest(state, default, best)
-        problem = state.problem or ("" if default else "there was no time for it")
+        problem = state.problem or ("" if default else "no time and no trials were left for it")
         return TaskReport(
             state.task.name, state.task.weight, default.minimum if default else 0.0,
             best.minimum if best else 0.0, state.task.work.flops, state.trials,
