@@ -111,7 +111,8 @@ class ModuleText:
                  *self.helpers.values(), *self.declarations.values(),
                  f'attributes #0 = {{ nounwind "frame-pointer"="all" {machine} }}',
                  "attributes #1 = { nounwind willreturn memory(none) }",
-                 f"attributes #2 = {{ alwaysinline nounwind willreturn memory(none) {machine} }}"]
+                 f"attributes #2 = {{ alwaysinline nounwind willreturn memory(none) {machine} }}",
+                 f"attributes #3 = {{ noinline cold nounwind willreturn memory(none) {machine} }}"]
         if self.flags:
             parts.append(f"!llvm.module.flags = !{{{', '.join(self.flags)}}}")
         if self.unit:

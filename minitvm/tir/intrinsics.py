@@ -53,7 +53,7 @@ TABLE: dict[str, Intrinsic] = {
         Intrinsic("sqrt", 1, np.sqrt),
         Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), ulp=2),
         Intrinsic("tanh", 1, np.tanh, ulp=2),
-        Intrinsic("sigmoid", 1, _sigmoid, ulp=4),
+        Intrinsic("sigmoid", 1, _sigmoid, ulp=2),
         Intrinsic("erf", 1, _erf, ulp=2),
         Intrinsic("sin", 1, np.sin, ulp=2),
         Intrinsic("cos", 1, np.cos, ulp=2),

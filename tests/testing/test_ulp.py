@@ -1,0 +1,68 @@
+"""The tool that measures how exact the functions are sees what it should."""
+
+import math
+
+import numpy as np
+import pytest
+
+from minitvm.codegen import exponentials
+from minitvm.target import Target
+from minitvm.testing import ulp
+
+
+def test_distance_in_units():
+    one = np.float32(1.0)
+    above, below = np.nextafter(one, np.float32(2)), np.nextafter(one, np.float32(0))
+    got = np.array([above, below, 1, 1], np.float32)
+    assert ulp.ulps(got, np.array([1.0, 1.0, 1.0, 1 + 2.0**-25])).tolist() == [1, 0.5, 0, 0.25]
+
+
+@pytest.mark.parametrize(("got", "exact"), [
+    (0.0, -0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (-math.inf, math.inf),
+    (1.0, math.inf)])
+def test_wrong_specials_are_infinitely_wrong(got, exact):
+    assert ulp.ulps(np.array([got], np.float32), np.array([exact]))[0] == math.inf
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.0, 0.0, 1e-45, 3e38])
+def test_right_specials(value):
+    got = np.array([value], np.float32)
+    assert ulp.ulps(got, got.astype(np.float64))[0] <= 0.5
+
+
+def test_patterns_are_all_floats_once():
+    start = 2**32 - 3 * ulp.CHUNK - 7
+    bits = np.concatenate(list(ulp.patterns(1, start))).view(np.uint32)
+    np.testing.assert_array_equal(bits, np.arange(start, 2**32, dtype=np.uint32))
+
+
+def test_reference_erf():
+    x = np.concatenate([np.geomspace(1e-30, 8, 4001), [0.0, -0.0, np.inf, -np.inf]])
+    for values in (x, -x):
+        expected = np.array([math.erf(value) for value in values])
+        np.testing.assert_allclose(ulp.exact_erf(values), expected, rtol=1e-15)
+        np.testing.assert_array_equal(np.signbit(ulp.exact_erf(values)), np.signbit(expected))
+    assert np.isnan(ulp.exact_erf(np.array([np.nan]))[0])
+
+
+def test_reference_sigmoid():
+    np.testing.assert_array_equal(
+        ulp.exact_sigmoid(np.array([-800.0, -np.inf, 0.0, np.inf])), [0.0, 0.0, 0.5, 1.0])
+
+
+def test_a_worse_polynomial_is_found_out(monkeypatch, capsys):
+    assert ulp.main(["exp", "--step", "65537"]) == 0
+    monkeypatch.setattr(exponentials, "_EXP", (*exponentials._EXP[:-2], 0.00837, 0.0))
+    assert ulp.main(["exp", "--step", "65537"]) == 1
+    assert "too much" in capsys.readouterr().out
+
+
+def test_errors_are_no_less_than_rounding():
+    assert ulp.worst_error("sqrt", Target.host(), 65537).error == 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["exp", "--step", "0"], ["exp", "--lanes", "3"]])
+def test_wrong_arguments_are_refused(arguments):
+    with pytest.raises(SystemExit):
+        ulp.main(arguments)
