@@ -19,29 +19,33 @@ if TYPE_CHECKING:
     from minitvm.autotune.measure.kernel import Timing
     from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
     from minitvm.autotune.options import TuneOptions
+    from minitvm.autotune.policy import SketchPolicy
     from minitvm.autotune.records import Log, Record, read_log
     from minitvm.autotune.sketch import SearchTask, best_schedule, register_workload
     from minitvm.autotune.space import Space
     from minitvm.autotune.task import Candidate, Task, extract_tasks
     from minitvm.autotune.templates import create_task, get_config, template
     from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneReport, tune_tasks
+    from minitvm.autotune.tuners.evolution import Evolution
 
 _HOMES = {
-    "ApplyHistoryBest": "history", "Candidate": "task", "LocalMeasurer": "measure.measurer",
-    "Log": "records", "MeasureOptions": "measure.measurer", "Memory": "tune", "Record": "records",
-    "ReplayMeasurer": "tune", "SearchTask": "sketch", "Space": "space", "Task": "task", "Timing":
-    "measure.kernel", "TuneOptions": "options", "TuneReport": "tune", "apply_history_best":
-    "history", "best_schedule": "sketch", "coverage": "history", "create_task": "templates",
+    "ApplyHistoryBest": "history", "Candidate": "task", "Evolution": "tuners.evolution",
+    "LocalMeasurer": "measure.measurer", "Log": "records", "MeasureOptions": "measure.measurer",
+    "Memory": "tune", "Record": "records", "ReplayMeasurer": "tune", "SearchTask": "sketch",
+    "SketchPolicy": "policy", "Space": "space", "Task": "task", "Timing": "measure.kernel",
+    "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
+    "best_schedule": "sketch", "coverage": "history", "create_task": "templates",
     "extract_tasks": "task", "get_config": "templates", "read_log": "records",
-    "register_workload": "sketch", "shipped": "history", "template": "templates", "tune_tasks":
-    "tune",
+    "register_workload": "sketch", "shipped": "history", "template": "templates",
+    "tune_tasks": "tune",
 }
 
 __all__ = [
-    "ApplyHistoryBest", "Candidate", "LocalMeasurer", "Log", "MeasureOptions", "Memory", "Record",
-    "ReplayMeasurer", "SearchTask", "Space", "Task", "Timing", "TuneOptions", "TuneReport",
-    "apply_history_best", "best_schedule", "coverage", "create_task", "extract_tasks",
-    "get_config", "read_log", "register_workload", "shipped", "template", "tune_tasks",
+    "ApplyHistoryBest", "Candidate", "Evolution", "LocalMeasurer", "Log", "MeasureOptions",
+    "Memory", "Record", "ReplayMeasurer", "SearchTask", "SketchPolicy", "Space", "Task", "Timing",
+    "TuneOptions", "TuneReport", "apply_history_best", "best_schedule", "coverage", "create_task",
+    "extract_tasks", "get_config", "read_log", "register_workload", "shipped", "template",
+    "tune_tasks",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TUNER_NAMES = ("xgboost", "genetic", "random", "grid")
+TUNER_NAMES = ("xgboost", "evolution", "genetic", "random", "grid")
 """What chooses candidates: `tuners.TUNERS` by name."""
 
 

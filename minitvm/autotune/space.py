@@ -1,8 +1,9 @@
 """The space of a task: every combination of the values of its knobs, numbered.
 
 A point is a tuple of digits, one for each knob, or the number that they make. Knobs that a recipe
-meets only after certain decisions are in the space when they are met by default; two points that
-differ in nothing that is used give the same schedule, which is measured once.
+meets only after certain decisions are in the space when they are met by default, or after a choice
+of structure; two points that differ in nothing that is used give the same schedule, which is
+measured once.
 """
 
 from __future__ import annotations

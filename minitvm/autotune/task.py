@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,7 @@ from minitvm.relay.op import Op
 from minitvm.relay.structural_hash import structural_hash
 from minitvm.runtime.tensor_info import TensorInfo
 from minitvm.target import Target
-from minitvm.te.recipes.knobs import deciding
+from minitvm.te.recipes.knobs import Knob, deciding
 from minitvm.te.steps import Step
 from minitvm.tir.ir import Buffer, PrimFunc
 from minitvm.tir.work import Work, count_work
@@ -40,7 +41,7 @@ Scheduled = tuple[te.Schedule, Sequence[te.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule of a task, lowered."""
+    """A schedule of a task, lowered. `config` are the values of the knobs that it used."""
 
     config: Mapping[str, Any]
     steps: tuple[Step, ...]
@@ -71,10 +72,19 @@ class Task:
 
     @cached_property
     def space(self) -> Space:
-        """Every choice that is met by default."""
-        with deciding() as met:
-            self.instantiate()
-        return Space(tuple(met.knobs.values()))
+        """Every choice that is met by default, or with other choices of structure."""
+        knobs: dict[str, Knob] = {}
+        structures: list[dict[str, Any]] = [{}]
+        for structure in structures:
+            with deciding(structure) as met, suppress(ScheduleError):
+                self.instantiate()
+            for knob in met.knobs.values():
+                if knob.is_structure and knob.name not in structure:
+                    structures.extend({**structure, knob.name: value}
+                                      for value in knob.alternatives)
+                    break
+            knobs = {**knobs, **met.knobs}
+        return Space(tuple(knobs.values()))
 
     @cached_property
     def default(self) -> Candidate:
@@ -102,8 +112,10 @@ class Task:
         """The point of that number. Raises `ScheduleError` or `LoweringError` where a primitive
         refuses it."""
         values = self.space.values(number)
-        with deciding(values):
-            return self._lowered(values)
+        with deciding(values) as met:
+            found = self._lowered(values)
+        return replace(found, config={name: value for name, value in values.items()
+                                      if name in met.knobs})
 
     @cached_property
     def plain(self) -> Candidate:

@@ -24,7 +24,7 @@ from minitvm.autotune.options import TuneOptions
 from minitvm.autotune.records import Record, measurement_key, target_features
 from minitvm.autotune.scheduler import Progress, next_task
 from minitvm.autotune.task import Candidate, Task, check_default
-from minitvm.autotune.tuners import TUNERS, Tuner
+from minitvm.autotune.tuners import TUNERS, WITH_MODEL, Tuner
 from minitvm.errors import OptionError, TuningError
 
 
@@ -113,7 +113,6 @@ class TuneReport:
         """The same with the best schedules."""
         return sum(t.weight * t.after_seconds for t in self.tasks if not t.problem)
 
-
     def data(self) -> dict[str, Any]:
         """The report as JSON has it."""
         return {
@@ -129,11 +128,17 @@ Watch = Callable[[str, int, float], None]
 estimate of the model's time."""
 
 
+MakeTuner = Callable[[Candidates, int], Tuner]
+"""Of the candidates of a task and a seed."""
+
+
 def tune_tasks(tasks: Sequence[Task], measurer: Measurer, log: Records,
-         options: TuneOptions | None = None, watch: Watch | None = None) -> TuneReport:
-    """Tunes tasks, into a log. Raises `TuningError` where nothing works, or everything fails
-    alike; an interrupt ends it early, with a report of what there is."""
-    session = Session(tasks, measurer, log, options or TuneOptions(), watch or _silent)
+         options: TuneOptions | None = None, watch: Watch | None = None,
+         make_tuner: MakeTuner | None = None) -> TuneReport:
+    """Tunes tasks, into a log. `make_tuner` gives tuners other than those of `options`. Raises
+    `TuningError` where nothing works, or everything fails alike; an interrupt ends it early, with a
+    report of what there is."""
+    session = Session(tasks, measurer, log, options or TuneOptions(), watch or _silent, make_tuner)
     return session.run()
 
 
@@ -145,23 +150,24 @@ class Session:
     """One call of `tune_tasks`."""
 
     def __init__(self, tasks: Sequence[Task], measurer: Measurer, log: Records,
-                 options: TuneOptions, watch: Watch) -> None:
+                 options: TuneOptions, watch: Watch, make_tuner: MakeTuner | None) -> None:
         if options.tuner not in TUNERS:
             raise OptionError(f"there is no tuner {options.tuner!r}; there are "
                               f"{', '.join(TUNERS)}")
-        if options.tuner == "xgboost":
+        if options.tuner in WITH_MODEL:
             load_xgboost()  # so that it is not missed only after the first measurements
         if not tasks:
             raise TuningError("there is nothing to tune: no kernel has a choice of schedules")
         self.measurer, self.log, self.options, self.watch = measurer, log, options, watch
         self.curve: list[tuple[int, float]] = []
+        self._make_tuner = make_tuner or TUNERS[options.tuner]
         self.states = [self._state(task) for task in tasks]
         self._end = float("inf") if options.seconds is None else time.monotonic() + options.seconds
 
     def _state(self, task: Task) -> TaskState:
         check_default(task)
         candidates = Candidates(task)
-        tuner = TUNERS[self.options.tuner](candidates, self.options.seed)
+        tuner = self._make_tuner(candidates, self.options.seed)
         return TaskState(task, candidates, tuner, Progress(task.weight, task.work.flops))
 
     @property

@@ -23,11 +23,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One choice: the legal values, the default among them."""
+    """One choice: the legal values, the default among them. By a choice of structure other knobs
+    are met or not."""
 
     name: str
     default: Any
     alternatives: tuple[Any, ...]
+    is_structure: bool = False
 
 
 @dataclass(slots=True)
@@ -42,9 +44,11 @@ _CURRENT: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
 
 
 def decide(name: str, default: Value,
-           alternatives: Iterable[Value] | Callable[[], Iterable[Value]]) -> Value:
+           alternatives: Iterable[Value] | Callable[[], Iterable[Value]], *,
+           structure: bool = False) -> Value:
     """The value decided for a knob; the default where nothing is. `alternatives` may be a function,
-    which is only called where somebody decides. A knob that is met twice must be the same.
+    which is only called where somebody decides. A knob that is met twice must be the same. Where
+    other knobs are only met for some of the values, it is a choice of `structure`.
 
     Raises `ScheduleError` for a value that is not legal here.
     """
@@ -53,7 +57,7 @@ def decide(name: str, default: Value,
         return default
     legal = tuple(dict.fromkeys(
         (default, *(alternatives() if callable(alternatives) else alternatives))))
-    knob = current.knobs.setdefault(name, Knob(name, default, legal))
+    knob = current.knobs.setdefault(name, Knob(name, default, legal, structure))
     if set(knob.alternatives) != set(legal):
         raise ScheduleError(f"a recipe has two knobs called {name!r}; give each a name of its own")
     value: Value = current.values.get(name, default)
