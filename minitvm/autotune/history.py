@@ -5,7 +5,8 @@
     with autotune.apply_history_best("tune.jsonl"):      the same for all that is compiled inside,
         module = minitvm.compile("model.onnx")           and for templates that are called there
 
-Where candidates were compared in turns (a contest), the last comparison decides; else the trials.
+Where candidates were compared in turns (a contest), the last comparison decides; else the trials,
+and for candidates that were measured again in between, the last time of these.
 The default schedule wins unless another is faster by `MARGIN`, so that tuning never ends slower
 than not tuning.
 """
@@ -34,7 +35,13 @@ MARGIN = 0.01
 def winner(records: Sequence[Record]) -> Record | None:
     """The best of a task's records on one target; None where none works."""
     last = max((record.contest for record in records if record.seconds), default=0)
-    working = [record for record in records if record.contest == last and record.seconds]
+    if last <= 0:
+        # The last time that a candidate was measured again counts, else its trial.
+        latest = {record.steps: record for record in sorted(
+            records, key=lambda record: -record.contest) if record.seconds}
+        working = list(latest.values())
+    else:
+        working = [record for record in records if record.contest == last and record.seconds]
     best = min(working, key=lambda record: record.minimum, default=None)
     default = next((record for record in working if is_default(record)), None)
     if best is None or default is None or best.minimum < (1 - MARGIN) * default.minimum:

@@ -47,7 +47,8 @@ def target_features(target: Target) -> dict[str, Any]:
 class Record:
     """One measurement. `seconds` are the means of a call, one for each repetition; empty with an
     `error`. `config` are the values of knobs. A `contest` other than 0 numbers a comparison of the
-    best candidates with the default, in turns; 0 is a trial."""
+    best candidates with the default, in turns; 0 is a trial; below 0 are candidates near the best
+    that were measured again in between, in turns."""
 
     task: str
     workload: Mapping[str, Any]

@@ -3,7 +3,9 @@
 A round takes a task (`scheduler`), asks its tuner for a batch, and measures what the log does not
 know. So a log that is there already is gone through again, without measuring, by the same choices:
 that is how tuning resumes, and with a log alone (`ReplayMeasurer`) how it is tested. The default
-schedule is each task's first trial. At the end the best candidates of a task meet it in a contest,
+schedule is each task's first trial. A new best, and what comes within noise of the best, is
+measured again, in turns with the others there: what is only lucky must not lead the search. At the
+end the best candidates of a task meet it in a contest,
 timed in turns, so that what was only lucky does not win.
 """
 
@@ -16,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.history import winner
 from minitvm.autotune.measure.measurer import Measurer, Outcome
@@ -26,6 +30,11 @@ from minitvm.autotune.scheduler import Progress, next_task
 from minitvm.autotune.task import Candidate, Task, check_default
 from minitvm.autotune.tuners import TUNERS, WITH_MODEL, Tuner
 from minitvm.errors import OptionError, TuningError
+
+LEAST_NOISE, MOST_NOISE = 0.01, 0.1
+"""Bounds of the estimate of noise."""
+MOST_AGAIN = 4
+"""How many candidates are measured again after a round."""
 
 
 class Records(Protocol):
@@ -71,7 +80,24 @@ class TaskState:
     alike: tuple[str, int, str] = ("", 0, "")
     """The last failure without its numbers, how often it came in a row, how it was first told."""
     found: list[tuple[Candidate, Record]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The points of candidates that were measured, by the keys of their trials."""
+    again: dict[str, Record] = field(default_factory=dict)
+    """By the keys of their trials, the last records of candidates that were measured again."""
+    repeats: int = 0
+    """How often that was done."""
     problem: str = ""
+
+    def seconds(self, record: Record) -> float:
+        """What a candidate takes, by its trial, or by the last time that it was measured again."""
+        return self.again.get(record.key, record).minimum
+
+    @property
+    def noise(self) -> float:
+        """How far apart two times of one candidate may be, as a share: by the spread of the
+        repetitions of its trials, the median over the task."""
+        spread = float(np.median([record.noise for _, record in self.found]))
+        return min(max(spread, LEAST_NOISE), MOST_NOISE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +249,7 @@ class Session:
             return
         state.default = state.best = record
         state.found.append((state.task.default, record))
+        state.numbers[record.key] = state.task.space.default
         state.tuner.update([(state.task.space.default, record.minimum)])
         self._show(state)
 
@@ -240,11 +267,12 @@ class Session:
                 results.append((number, float("inf")))
                 continue
             results.append((number, record.minimum))
+            state.numbers.setdefault(record.key, number)
             state.trials += 1
             self._learn(state, candidate, record)
-        state.tuner.update(results)
+        state.tuner.update({**dict(results), **self._again(state)}.items())
         assert state.best is not None
-        state.progress.best.append(state.best.minimum)
+        state.progress.best.append(state.seconds(state.best))
         state.progress.done = (
             not numbers or state.since_best >= self.options.early_stopping)
         self._show(state)
@@ -257,8 +285,30 @@ class Session:
             return
         state.alike = ("", 0, "")
         state.found.append((candidate, record))
-        if state.best is None or record.minimum < state.best.minimum:
+        if state.best is None or record.minimum < state.seconds(state.best):
             state.best, state.since_best = record, 0
+
+    def _again(self, state: TaskState) -> dict[int, float]:
+        """Measures the best again, in turns with what is within noise of it or comes next, where
+        some of it was not yet; the times of points that this gives."""
+        assert state.best is not None
+        limit = state.seconds(state.best) * (1 + state.noise)
+        found = {record.key: (candidate, record) for candidate, record in state.found}
+        ordered = sorted(found.values(), key=lambda item: (state.seconds(item[1]), item[1].key))
+        near = sum(state.seconds(record) <= limit for _, record in ordered)
+        chosen = ordered[:max(2, min(near, MOST_AGAIN))]
+        if all(record.key in state.again for _, record in chosen[:max(1, near)]):
+            return {}
+        state.repeats += 1
+        records = self._measure(state, [candidate for candidate, _ in chosen], -state.repeats)
+        times = {}
+        for (_, trial), record in zip(chosen, records, strict=True):
+            if record is not None and not record.error:
+                state.again[trial.key] = record
+                times[state.numbers[trial.key]] = record.minimum
+        state.best = min((record for _, record in state.found),
+                         key=lambda record: (state.seconds(record), record.key))
+        return times
 
     def _check_failures(self, state: TaskState, record: Record) -> None:
         """Raises where candidate after candidate fails in the same way."""
@@ -279,7 +329,7 @@ class Session:
             if self.log.find(key) is None:
                 missing.setdefault(key, candidate)
         if missing:
-            best = state.best.minimum if state.best else float("inf")
+            best = state.seconds(state.best) if state.best else float("inf")
             wanted = list(missing.values())
             outcomes = (self.measurer.contest(state.task, wanted, contest) if contest
                         else self.measurer.measure(state.task, wanted, best))
@@ -298,7 +348,7 @@ class Session:
                       self.options.threads, self.options.cache)
 
     def _show(self, state: TaskState) -> None:
-        estimate = sum(s.task.weight * s.best.minimum for s in self.states if s.best)
+        estimate = sum(s.task.weight * s.seconds(s.best) for s in self.states if s.best)
         if all(s.best or s.problem for s in self.states):
             self.curve.append((self.trials, estimate))
         self.watch(state.task.name, self.trials, estimate)
@@ -311,16 +361,16 @@ class Session:
             default, best = self._contest(state, default, best)
         problem = state.problem or ("" if default else "no time and no trials were left for it")
         return TaskReport(
-            state.task.name, state.task.weight, default.minimum if default else 0.0,
-            best.minimum if best else 0.0, state.task.work.flops, state.trials,
+            state.task.name, state.task.weight, state.seconds(default) if default else 0.0,
+            state.seconds(best) if best else 0.0, state.task.work.flops, state.trials,
             dict(state.failures), problem)
 
     def _contest(self, state: TaskState, default: Record, best: Record) -> tuple[Record, Record]:
         """The default schedule and the winner, as timed in turns with others that came near."""
-        limit = best.minimum * (1 + max(best.noise, 0.05))
+        limit = state.seconds(best) * (1 + max(best.noise, 0.05))
         rivals = sorted((item for item in state.found if item[1].key != default.key),
-                        key=lambda item: (item[1].minimum, item[1].key))
-        near = {item[1].key: item[0] for item in rivals if item[1].minimum <= limit}
+                        key=lambda item: (state.seconds(item[1]), item[1].key))
+        near = {item[1].key: item[0] for item in rivals if state.seconds(item[1]) <= limit}
         chosen = [state.task.default, *list(near.values())[:self.options.contestants]]
         number = 1
         while True:

@@ -104,6 +104,9 @@ def test_the_last_contest_decides_and_the_default_wins_by_a_margin(tasks):
     assert winner([record(task, default, 1.0), record(task, fast, 0.5)]).seconds == (0.5,)
     near = 1 - MARGIN / 2
     assert winner([record(task, default, 1.0), record(task, fast, near)]).config == {}
+    rows = [record(task, default, 1.0), record(task, fast, 0.5), record(task, fast, 0.9, -1)]
+    assert winner(rows).seconds == (0.9,)  # measured again
+    assert winner([*rows, record(task, fast, 1.5, -2)]).config == {}
     rows = [record(task, default, 1.0), record(task, fast, 0.5),
             record(task, default, 1.0, 1), record(task, fast, 2.0, 1)]
     assert winner(rows).config == {}

@@ -195,10 +195,14 @@ def test_an_interrupt_ends_it_with_what_there_is():
                 raise KeyboardInterrupt
             return super().measure(task, candidates, best_seconds)
 
+        def contest(self, task, candidates, number):
+            return [self.outcome(candidate) for candidate in candidates]
+
     memory = Memory()
     report = tune_tasks([scaled()], Interrupted(), memory, TuneOptions(trials=100, batch=8))
-    assert report.interrupted and report.trials == len(memory.records) == 9
-    assert report.tasks[0].after_seconds == min(record.minimum for record in memory.records)
+    trials = [record for record in memory.records if not record.contest]
+    assert report.interrupted and report.trials == len(trials) == 9
+    assert report.tasks[0].after_seconds == min(record.minimum for record in trials)
 
 
 def test_a_package_that_is_missing_is_missed_at_once(monkeypatch):
@@ -234,3 +238,56 @@ def test_the_scheduler_prefers_what_gains_most():
 
 def test_the_command_line_knows_all_tuners():
     assert tuple(TUNERS) == TUNER_NAMES
+
+
+class Noisy(Invented):
+    """Trials that are lucky now and then; in turns nothing is."""
+
+    def measure(self, task, candidates, best_seconds):
+        self.asked += len(candidates)
+        return [Outcome(tuple(s * self.luck(c) for s in self.seconds(c))) for c in candidates]
+
+    def contest(self, task, candidates, number):
+        return [self.outcome(c) for c in candidates]
+
+    @staticmethod
+    def luck(candidate):
+        return 0.2 if candidate.config.get("factor") in (3, 24) else 1.0
+
+
+@pytest.mark.parametrize("tuner", ["xgboost", "genetic"])
+def test_what_was_only_lucky_does_not_lead_the_search(tuner):
+    memory = Memory()
+    told = {}
+
+    def make_tuner(candidates, seed):
+        made = TUNERS[tuner](candidates, seed)
+        told[tuner] = made
+        return made
+
+    report = tune_tasks([scaled()], Noisy(), memory, TuneOptions(trials=60, batch=8),
+                        make_tuner=make_tuner)
+    lucky = [r for r in memory.records if r.config.get("factor") in (3, 24) and not r.contest]
+    again = {r.steps: r.minimum for r in memory.records if r.contest < 0}
+    first = min(lucky, key=lambda record: record.minimum)
+    assert again[first.steps] == pytest.approx(5 * first.minimum)
+    assert again[first.steps] in told[tuner].seconds.values()
+    best = winner(memory.records)
+    assert best.config["factor"] not in (3, 24)
+    assert report.curve[-1][1] == pytest.approx(2 * best.minimum)
+
+
+def test_noise_decides_how_many_are_measured_again():
+    """Times of repetitions that spread far make more candidates as good as the best."""
+    def again(spread):
+        def seconds(candidate):
+            base = 1e-6 * (1 + 0.03 * abs(candidate.config.get("factor", 1) - 16))
+            return tuple(round(base * (1 + spread * step), 12) for step in range(3))
+
+        memory = Memory()
+        tune_tasks([scaled()], Invented(seconds), memory, TuneOptions(trials=25, batch=8))
+        return [record.contest for record in memory.records if record.contest < 0]
+
+    few, many = again(0.0), again(0.09)
+    assert max(map(few.count, few)) <= max(map(many.count, many)) == 4
+    assert len(few) < len(many)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -37,10 +37,10 @@ class Tuner:
         """One point that was not tried."""
         raise NotImplementedError
 
-    def update(self, results: Sequence[tuple[int, float]]) -> None:
-        """What proposed points took."""
-        self.tried.update(number for number, _ in results)
+    def update(self, results: Iterable[tuple[int, float]]) -> None:
+        """What proposed points took; again for those that were measured again."""
         self.seconds.update(results)
+        self.tried.update(self.seconds)
 
     def fresh(self) -> int | None:
         """Any point that was not tried; None where all were."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class ScoredTuner(Tuner):
         """Scores points that may be good, by `score`."""
         raise NotImplementedError
 
-    def update(self, results: Sequence[tuple[int, float]]) -> None:
+    def update(self, results: Iterable[tuple[int, float]]) -> None:
         """Learns all that was measured so far."""
         super().update(results)
         rows = [(features, self.seconds[number]) for number in self.seconds
