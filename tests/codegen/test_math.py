@@ -51,11 +51,12 @@ def test_polynomials_are_within_their_bound(name, target):
 
 
 @pytest.mark.parametrize("cpu", ["cortex-a76", "neoverse-v1"])
-@pytest.mark.parametrize("name", MEANINGS)
+@pytest.mark.parametrize("name", [*MEANINGS, "tan"])
 def test_polynomials_need_no_library_on_arm(name, cpu):
     target = Target(f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}")
     kernel = compile_kernel(ulp.function_kernel(name, 64, 4), target)
-    assert name.encode() + b"f" not in kernel.object.split(b".strtab")[-1]
+    calls = f"{name}f".encode() in kernel.object
+    assert calls == (name == "tan")  # which has no polynomial
 
 
 @pytest.mark.parametrize("lanes", (1, 2, 8))
