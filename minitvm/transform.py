@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -189,13 +188,3 @@ class Sequential(Generic[M]):
 
     def __iter__(self) -> Iterator[Pass[M]]:
         return iter(self.passes)
-
-
-@contextmanager
-def with_instruments(*instruments: Instrument) -> Iterator[PassContext]:
-    """The current context with more instruments."""
-    now = PassContext.current()
-    context = PassContext(now.opt_level, now.disabled_pass, now.required_pass,
-                          (*now.instruments, *instruments), now.config)
-    with context:
-        yield context

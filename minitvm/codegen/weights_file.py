@@ -36,8 +36,6 @@ from minitvm.target import Target
 MAGIC, VERSION = b"MTVMWGHT", 1
 HEADER_BYTES = 64
 ALIGNMENT = abi.WORKSPACE_ALIGNMENT
-_SUM_AND_SIZE, _IDENTITY = (16, 16), (32, 32)
-"""Parts of the header: offset and length."""
 
 _LOADER = """\
 @@address@ = hidden global ptr null

@@ -54,7 +54,6 @@ class Interval(NamedTuple):
 
 
 EVERYTHING = Interval(-INFINITY, INFINITY)
-BOOLEAN = Interval(0, 1)
 
 
 def interval(low: int, high: int) -> Interval:

@@ -76,7 +76,6 @@ _PYTHON_OPS: dict[type[ast.AST], str] = {
     ast.NotEq: "ne", ast.And: "and", ast.Or: "or",
 }
 _COMMUTATIVE = ("add", "mul", "min", "max", "bitand", "bitor", "bitxor", "eq", "ne")
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _HEAVY = ("shl", "shr")
 
 
