@@ -1,6 +1,6 @@
 """What threads cost and gain: waking a worker, two threads against one, two models side by side.
 
-    python benchmarks/threads.py [--rounds 40] [--json FILE] [--part wake scaling neighbours]
+    python benchmarks/threads.py [--rounds 40] [--json FILE] [--part wake scaling pair neighbours]
 
 Each configuration lives in a process of its own, which is warm and waits for its turn; rounds go
 through all of them. What is reported are minima over the rounds, since a shared machine only ever
@@ -10,6 +10,8 @@ makes them slower, and for processes side by side the median of the shares withi
   pause, when the worker sleeps.
 - scaling: how much faster a network is on two threads than on one, beside how much two loops of
   fused multiply-adds at once gain over one of them, timed in the same rounds: no more can be had.
+- pair: how much more two processes at one thread each do at once than one of them: what memory and
+  the cache that they share leave, without any waiting of threads for each other.
 - neighbours: two processes at two threads each; what share of its speed alone each keeps.
 """
 
@@ -40,7 +42,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "mobilenet_v2": lambda: zoo.mobilenet_v2(weights=0),
     "resnet50": lambda: zoo_classic.resnet(50),
 }
-PARTS = ("wake", "scaling", "neighbours")
+PARTS = ("wake", "scaling", "pair", "neighbours")
 REGIONS = 500
 """Parallel regions in a call of the kernels that measure them."""
 NEIGHBOURS_SECONDS = 0.3
@@ -211,6 +213,21 @@ def measure_scaling(name: str, library: str, rounds: int,
             "loops_gain": possible, "of_possible": gain / possible, "rounds": rows}
 
 
+def measure_pair(name: str, library: str, rounds: int,
+                 moved: Callable[[str, int, int], None]) -> dict[str, Any]:
+    pair = [Configuration("network", library, "1") for _ in range(2)]
+    rows: dict[str, list[Any]] = {"one": [], "both": []}
+    seconds = 0.1 if name == "mobilenet_v2" else 0.3
+    for number in range(rounds):
+        moved(f"two of {name}", number, rounds)
+        rows["one"] += together(seconds, pair[0])
+        rows["both"].append(together(seconds, *pair))
+    for process in pair:
+        process.end()
+    both = min(max(least([a]), least([b])) for a, b in rows["both"])
+    return {"both_ms": both, "gain": 2 * least(rows["one"]) / both, "rounds": rows}
+
+
 def measure_neighbours(library: str, rounds: int,
                        moved: Callable[[str, int, int], None]) -> dict[str, Any]:
     pair = [Configuration("network", library, "2") for _ in range(2)]
@@ -239,6 +256,9 @@ def measure(parts: Sequence[str], rounds: int) -> dict[str, Any]:
         if "scaling" in parts:
             report["scaling"] = {name: measure_scaling(name, library, rounds, moved)
                                  for name, library in libraries.items()}
+        if "pair" in parts:
+            report["pair"] = {name: measure_pair(name, library, rounds, moved)
+                              for name, library in libraries.items()}
         if "neighbours" in parts:
             report["neighbours"] = {
                 name: measure_neighbours(library, max(rounds // 4, 3), moved)
@@ -266,6 +286,9 @@ def rows_of(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             (f"{name}, gain of two threads", f"{found['gain']:.3f}", GOALS["gain of two threads"]),
             (f"{name}, gain of two loops at once", f"{found['loops_gain']:.3f}", ""),
             (f"{name}, the one by the other", f"{found['of_possible']:.1%}", ">= 95%")]
+    for name, found in report.get("pair", {}).items():
+        rows.append((f"{name}, gain of two models side by side, one thread each",
+                     f"{found['gain']:.3f}", ""))
     for name, found in report.get("neighbours", {}).items():
         rows += [(f"{name}, share kept by process {number}", f"{share:.1%}", GOALS["share kept"])
                  for number, share in enumerate(found["shares"], 1)]
