@@ -88,9 +88,8 @@ def _outer_loops(op: Compute, outer: list[IterVar | None], positions: IterVar | 
                  target: Target) -> list[IterVar | None]:
     """The loops that threads may share: that over positions only where it may stand outside of the
     others, because each piece of it can read all weights from the cache."""
-    weights = _weight_bytes(op)
     only = all(axis is None or extent_of(axis) < 2 for axis in outer)
-    return [*outer, positions] if only or weights <= target.l2_bytes // 4 else outer
+    return [*outer, positions] if only or _weight_bytes(op) <= target.l2_bytes // 2 else outer
 
 
 def _weight_bytes(op: Compute) -> int:
