@@ -35,7 +35,7 @@ def schedule_conv2d(s: Schedule, anchor: Tensor, output: Tensor, target: Target)
     """Chooses the recipe by what the convolution computes."""
     for tag, recipe in _RECIPES.items():
         op = find_tag(tag, [output])
-        if op is not None and _same_image(op, output):
+        if op is not None and _same_image(find_tag("conv2d_nchwc_merge", [output]) or op, output):
             recipe(s, op, output, target)
             return
     schedule_default(s, anchor, output, target)
@@ -227,8 +227,54 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     _unroll(conv, *_also(ky, "unroll_rows"), x, kx)
 
 
+def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
+    """Groups that don't fill whole blocks: for a tile of positions of all groups, each group's
+    blocks in registers, written to memory that stays in the first cache; from there each channel
+    takes its own group's."""
+    pad = find_tag("pad", [output])
+    merged = find_tag("conv2d_nchwc_merge", [output])
+    assert merged is not None
+    inline_injective(s, [output], keep=[op, merged, *([pad] if pad else [])])
+    pointwise = op.tag == "conv2d_nchwc_groups_pointwise"
+    blocks, columns = extent_of(op.axis[2]), extent_of(op.axis[-2])
+    tile = decide_tile(columns, blocks, prod(map(extent_of, op.reduce_axis)), target)
+
+    out = s[output]
+    n, fo, y, x, fi = out.op.axis
+    row = None if pointwise else y
+    x_outer, x_inner = _split(out, out.fuse(y, x) if pointwise else x, tile.points)
+    _reorder(out, n, row, x_outer, fo, x_inner, fi)
+    out.vectorize(fi)
+    _unroll(out, x_inner)
+    if merged is not output.op:
+        s[merged].compute_at(out, fo)
+        s[merged].vectorize(merged.axis[-1])
+        _unroll(s[merged], merged.axis[-2])
+
+    conv = s[s.cache_write(op.name, "local")]
+    groups = s[op.name]
+    groups.compute_at(out, x_outer or row or n)
+    share(out, [n, row, x_outer], work(op))
+    n, g, k, *rows, x, fi = groups.op.axis
+    k_outer, k_inner = _split(groups, k, tile.blocks)
+    _reorder(groups, n, *rows, g, k_outer, k_inner, x, fi)
+    groups.vectorize(fi)
+    _unroll(groups, k_inner, x)
+
+    conv.compute_at(groups, k_outer or g)
+    if pad is not None:
+        _place_padding(s[pad], out, out.op.axis[0])
+    n, g, k, *rows, x, fi = conv.op.axis
+    ky, kx, c = conv.op.reduce_axis
+    conv.reorder(n, g, *rows, ky, kx, c, x, k, fi)
+    conv.vectorize(fi)
+    _unroll(conv, x, k)
+
+
 _RECIPES = {
     "conv2d_nchwc_pointwise": _pointwise,
     "conv2d_nchwc": _direct,
     "depthwise_conv2d_nchwc": _depthwise,
+    "conv2d_nchwc_groups": _grouped,
+    "conv2d_nchwc_groups_pointwise": _grouped,
 }

@@ -4,6 +4,7 @@
     weight  OIHW or HWIO, or packed OIHW16i16o: (O/16, I/16, KH, KW, 16, 16)
             OIHW3i16o over plain NCHW data of 3 channels, for the first layer
             OIHW1i16o over packed data, one channel a group (depthwise)
+            OIHW6i16o over packed data, 6 channels a group, in groups that don't fill whole blocks
     result  as the data, or packed by the weight's block of O
 
 Packed channels are padded with zeros up to the block; `channels` says how many of the result's are
@@ -31,12 +32,15 @@ from minitvm.relay.layout import (
 )
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.nn import conv2d_compute
+from minitvm.relay.ops.nn.conv2d_groups import Blocks, grouped_packed
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
 from minitvm.te.recipes import schedule_conv2d
 
 if TYPE_CHECKING:
     from minitvm.target import Target
 
+MOST_EXCESS = 6
+"""How many lanes may be computed for each channel of groups that don't fill whole blocks."""
 IMAGE, KERNEL = "NCHW", "OIHW"
 """The order of axes in which what a convolution means is written."""
 
@@ -76,11 +80,19 @@ class Conv2d(Op):
             return self.data_layout
         return f"NCHW{block}c" if block > 1 else "NCHW"
 
-    @property
-    def is_depthwise_packed(self) -> bool:
-        """Whether the data is packed and each of its channels has its own window."""
+    def is_depthwise_packed(self, filters: int) -> bool:
+        """Whether the data is packed and each of its channels has its own window; `filters` are
+        those of the weight, padding included."""
         data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
-        return data.is_packed() and kernel.block("I") == 1
+        return data.is_packed() and kernel.block("I") == 1 and self.groups == filters
+
+    def is_cut_by_groups(self, filters: int, inputs: int) -> bool:
+        """Whether the data is packed and groups begin or end within blocks."""
+        data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        if self.groups == 1 or not data.is_packed() or self.is_depthwise_packed(filters):
+            return False
+        of_group = (filters if self.channels is None else self.channels) // self.groups
+        return bool(inputs % data.block("C") or of_group % kernel.block("O"))
 
     def infer(self, data: TensorType, weight: TensorType) -> TensorType:
         types = (data, weight)
@@ -109,12 +121,16 @@ class Conv2d(Op):
     def _channel_fault(self, channels: int, filters: int, inputs: int) -> str:
         """What is wrong with the numbers of channels, padding included; empty if nothing is."""
         data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        if self.groups > 1 and self.is_cut_by_groups(filters, inputs):
+            return self._cut_fault(channels, filters, inputs)
         if self.groups < 1 or filters % self.groups or inputs * self.groups != channels:
             return (
                 f"with {self.groups} groups, the weight takes {inputs} channels a group and gives "
                 f"{filters}; the data has {channels}"
             )
-        if self.is_depthwise_packed and not self.groups == channels == filters:
+        if data.is_packed() and kernel.block("I") not in (data.block("C"), 1):
+            return f"{kernel} over {data} is for groups that don't fill whole blocks"
+        if data.is_packed() and kernel.block("I") == 1 and not self.groups == channels == filters:
             return f"{kernel} over packed data needs a group for each channel"
         whole = self.groups == 1 and channels == kernel.block("I")
         if kernel.is_packed() and not data.is_packed() and not whole:
@@ -122,6 +138,18 @@ class Conv2d(Op):
         block = kernel.block("O")
         if self.channels is not None and blocks_of(self.channels, block) != filters // block:
             return f"the weight gives {filters} channels, not {self.channels}"
+        return ""
+
+    def _cut_fault(self, channels: int, filters: int, inputs: int) -> str:
+        """The same where groups don't fill whole blocks."""
+        data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        true = filters if self.channels is None else self.channels
+        if kernel.block("I") != inputs:
+            return f"{kernel} must have the {inputs} channels of a group as one block"
+        if blocks_of(inputs * self.groups, data.block("C")) * data.block("C") != channels:
+            return f"{self.groups} groups of {inputs} channels don't fill the data's {channels}"
+        if true % self.groups or blocks_of(true, kernel.block("O")) * kernel.block("O") != filters:
+            return f"{self.groups} groups don't give {true} channels with a weight of {filters}"
         return ""
 
     def _layouts(self, types: tuple[TensorType, TensorType]) -> tuple[Layout, Layout]:
@@ -134,7 +162,7 @@ class Conv2d(Op):
                 types,
                 f"data_layout {data} with kernel_layout {kernel} is not supported; NCHW and NHWC "
                 f"go with OIHW and HWIO, NCHW also with OIHW3i16o, NCHW16c with OIHW16i16o or "
-                f"OIHW1i16o",
+                f"OIHW1i16o, or with all channels of a group as a block",
             )
         return data, kernel
 
@@ -145,6 +173,8 @@ class Conv2d(Op):
     def evaluate(self, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
         image = transform(data, parse_layout(self.data_layout), parse_layout(IMAGE))
         kernel = transform(weight, parse_layout(self.kernel_layout), parse_layout(KERNEL))
+        if self.is_cut_by_groups(*kernel.shape[:2]):
+            image, kernel = image[:, : self.groups * kernel.shape[1]], kernel[: self.channels]
         result = convolve(image, kernel, self.window(*kernel.shape[2:]), self.groups)
         if self.channels is not None:
             result[:, self.channels :] = 0
@@ -159,7 +189,13 @@ class Conv2d(Op):
         if not kernel_layout.is_packed():
             layouts = (self.data_layout, self.kernel_layout)
             return conv2d_compute.plain(data, weight, window, self.groups, layouts)
-        if self.is_depthwise_packed:
+        filters, inputs, *_ = named_extents(kernel_layout, weight.extents(), KERNEL)
+        assert isinstance(filters, int) and isinstance(inputs, int)
+        if self.is_cut_by_groups(filters, inputs):
+            of_group = (filters if self.channels is None else self.channels) // self.groups
+            blocks = Blocks(self.groups, of_group, kernel_layout.block("O"))
+            return grouped_packed(data, weight, window, blocks)
+        if self.is_depthwise_packed(filters):
             result = conv2d_compute.depthwise_packed(data, weight, window)
         elif window.is_pointwise and parse_layout(self.data_layout).is_packed():
             result = conv2d_compute.pointwise_packed(data, weight, window, self.groups)
@@ -202,7 +238,11 @@ class Conv2d(Op):
             op = replace(named, groups=padded, data_layout=packed, kernel_layout=kernel)
             return LayoutChoice(op, (packed, kernel), packed)
         if self.groups > 1 and (channels // self.groups % block or filters // self.groups % block):
-            return None
+            if Blocks(self.groups, filters // self.groups, block).excess > MOST_EXCESS:
+                return None
+            kernel = f"OIHW{channels // self.groups}i{block}o"
+            op = replace(named, data_layout=packed, kernel_layout=kernel)
+            return LayoutChoice(op, (packed, kernel), packed)
         if self.groups == 1 and unpacked_data:
             kernel = f"OIHW{channels}i{block}o"
             return LayoutChoice(replace(named, kernel_layout=kernel), (None, kernel), packed)
@@ -224,9 +264,7 @@ def _is_known(data: Layout, kernel: Layout) -> bool:
         return False
     if not data.is_packed():
         return True
-    return inner[0].block == data.block("C") or (
-        inner[0].block == 1 and inner[1].block == data.block("C")
-    )
+    return inner[0].block != 1 or inner[1].block == data.block("C")
 
 
 def has_few_channels(channels: int, block: int) -> bool:
