@@ -75,6 +75,10 @@ class Op:
     layouts: ClassVar[tuple[str, ...]] = ()
     """The names of the fields that hold layouts, for `alter_layout` and `ConvertLayout`."""
 
+    clears_padding: ClassVar[bool] = False
+    """Whether its packed form gives zeros in padding lanes, whatever finite numbers its arguments
+    have in theirs."""
+
     reads_through_copies: ClassVar[bool] = False
     """Whether it copies its arguments anyway, so that what only moves their elements, or computes
     them one by one, is fused into that copy."""

@@ -2,7 +2,7 @@
 
 An operator follows if it gives, from packed arguments, the packed form of its result. What says so:
 
-    its own `follow_layout`        pooling, padding, convolutions
+    its own `follow_layout`        pooling, padding, convolutions, normalisation across channels
     pattern ELEMWISE, BROADCAST    all arguments packed alike; those that broadcast along channels
                                    get blocks of one (`NCHW1c`), scalars stay as they are
     pattern COMM_REDUCE            where it reduces along axes that are not blocked
@@ -71,7 +71,8 @@ def follow(
         return None, f"{op.name} does not take packed arguments"
     if packed_type(candidate, types, result) is None:
         return None, f"{op.name} gives something else from packed arguments"
-    if not is_padded(candidate.result, result.shape) or prefers_a_layout(op):
+    clears = op.clears_padding or prefers_a_layout(op)
+    if clears or not is_padded(candidate.result, result.shape):
         return candidate, ""
     padding = _padding(candidate, arguments, packed)
     if padding is None:

@@ -8,6 +8,7 @@ shapes and on the target's vector width, registers and caches, never on a model.
 from minitvm.te.recipes.attention import schedule_attention
 from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
+from minitvm.te.recipes.lrn import schedule_lrn
 from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
 from minitvm.te.recipes.rows import schedule_standardize
 from minitvm.te.recipes.winograd import schedule_winograd_input, schedule_winograd_output
@@ -17,6 +18,7 @@ __all__ = [
     "schedule_conv2d",
     "schedule_default",
     "schedule_dense",
+    "schedule_lrn",
     "schedule_matmul",
     "schedule_outputs",
     "schedule_reduce",

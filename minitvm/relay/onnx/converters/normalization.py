@@ -13,11 +13,11 @@ from minitvm.relay.onnx.converters.joining import axis_of
 from minitvm.relay.onnx.converters.shapes import reshape_to
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.op import Op
-from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Power, Subtract
+from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Subtract
 from minitvm.relay.ops.elementwise import Cast, Sqrt
 from minitvm.relay.ops.nn.layer_norm import Standardize
+from minitvm.relay.ops.nn.lrn import Lrn
 from minitvm.relay.ops.nn.normalization import BatchNorm
-from minitvm.relay.ops.nn.pooling import AvgPool2d
 from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
 from minitvm.relay.ops.reduce_composite import Mean
 
@@ -181,12 +181,8 @@ def local_response_normalization(c: Conversion) -> Atom:
     if given.rank < 3 or size < 1:
         raise ModelError(f"{c.node} takes data with channels and a size of at least 1")
     batch, channels, *spatial = c.shape(x)
-    square = c.emit(Multiply(), x, x)
-    plane = reshape_to(c, square, (batch, 1, channels, math.prod(spatial)))
-    before = (size - 1) // 2
-    window = AvgPool2d((size, 1), padding=(before, 0, size - 1 - before, 0), count_include_pad=True)
-    mean = reshape_to(c, c.emit(window, plane), c.shape(x))
-    alpha, beta = c.number("alpha", 1e-4), c.number("beta", 0.75)
-    scaled = c.emit(Multiply(), mean, c.make(alpha, given.dtype))
-    base = c.emit(Add(), scaled, c.make(c.number("bias", 1.0), given.dtype))
-    return c.emit(Divide(), x, c.emit(Power(), base, c.make(beta, given.dtype)))
+    op = Lrn(size, c.number("bias", 1.0), c.number("alpha", 1e-4), c.number("beta", 0.75))
+    if len(spatial) == 2:
+        return c.emit(op, x)
+    plane = reshape_to(c, x, (batch, channels, math.prod(spatial), 1))
+    return reshape_to(c, c.emit(op, plane), c.shape(x))

@@ -7,6 +7,7 @@ from minitvm.relay.ops.nn.conv1d import Conv1d
 from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.ops.nn.dense import BatchMatmul, Dense
 from minitvm.relay.ops.nn.layer_norm import LayerNorm, Standardize
+from minitvm.relay.ops.nn.lrn import Lrn
 from minitvm.relay.ops.nn.matmul import Matmul
 from minitvm.relay.ops.nn.normalization import BatchNorm, Dropout
 from minitvm.relay.ops.nn.pad import Pad
@@ -29,6 +30,7 @@ __all__ = [
     "LayerNorm",
     "LeakyRelu",
     "LogSoftmax",
+    "Lrn",
     "Matmul",
     "MaxPool2d",
     "PRelu",
