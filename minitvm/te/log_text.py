@@ -67,6 +67,9 @@ def _call(step: Step) -> str:
             return f"set_scope({_text(scope)})"
         case steps.StorageAlign(_, axis, factor, offset):
             return f"storage_align({_text(axis)}, {factor}, {offset})"
+        case steps.ReorderStorage(_, axes, factor):
+            block = [] if factor is None else [f"factor={factor}"]
+            return f"reorder_storage({', '.join([*map(_text, axes), *block])})"
         case steps.RollingBuffer():
             return "rolling_buffer()"
         case steps.Tensorize(_, axis, intrin):
@@ -174,6 +177,7 @@ _STAGE: Mapping[str, Callable[..., Any]] = {
     "compute_root": steps.ComputeRoot,
     "set_scope": steps.SetScope,
     "storage_align": steps.StorageAlign,
+    "reorder_storage": lambda stage, *axes, factor=None: steps.ReorderStorage(stage, axes, factor),
     "rolling_buffer": steps.RollingBuffer,
     "tensorize": steps.Tensorize,
 }

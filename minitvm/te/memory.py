@@ -2,7 +2,8 @@
 
 A parameter of the function is the caller's; a stage at the root has memory for the whole tensor,
 one computed at a loop for its region there, which goes round in a rolling buffer; `storage_align`
-pads a stride; the parts of a scan share the memory of its result.
+pads a stride, `reorder_storage` lays the axes out in another order; the parts of a scan share the
+memory of its result.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Memory:
             shapes = [tuple(map(extent_of, state.shape)) for state in stage.op.states]
         else:
             whole = tuple(dimension.extent for dimension in nest.region)
-            shapes = [self._aligned(stage, whole)] * len(nest.bodies)
+            shapes = [self._aligned(stage, _reordered(stage, whole))] * len(nest.bodies)
         return [
             self._declare(stage, index, _constant_shape(stage, shapes[index]), scope)
             for index in wanted
@@ -108,6 +109,8 @@ class Memory:
 
     def place(self, stage: Stage, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Where an element lies in the memory of a stage."""
+        if stage.storage is not None:
+            return self._reordered_place(stage.storage, indices)
         row = self.rows.get(stage)
         if row is None:
             return indices
@@ -116,6 +119,17 @@ class Memory:
         for index, extent in zip(indices[outer + 1 :], row[1:], strict=True):
             offset = offset * extent + index
         return (*indices[:outer], self.bounds.analyzer.simplify(offset))
+
+    def _reordered_place(
+        self, storage: tuple[tuple[int, ...], int | None], indices: tuple[Expr, ...]
+    ) -> tuple[Expr, ...]:
+        order, factor = storage
+        moved = tuple(indices[dimension] for dimension in order)
+        if factor is None:
+            return moved
+        *outer, last = moved
+        simplify = self.bounds.analyzer.simplify
+        return (simplify(last // factor), *outer, simplify(last % factor))
 
     def read(self, expr: Expr) -> Expr:
         """A te expression with loads for reads."""
@@ -196,6 +210,21 @@ def _constant_shape(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Expr, ...]
             )
     dtype = next((axis.var.dtype for axis in stage.leaves), ir.INDEX)
     return tuple(Const(max(extent, 1), dtype) for extent in known)
+
+
+def _reordered(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+    """The shape of memory whose dimensions `reorder_storage` lays out anew."""
+    if stage.storage is None:
+        return shape
+    order, factor = stage.storage
+    moved = tuple(shape[dimension] for dimension in order)
+    last = moved[-1] if moved else None
+    if factor is None or last is None:
+        return moved
+    if not isinstance(last, int):
+        raise LoweringError(f"the memory of {stage.name} can't lie in blocks of {factor}: the "
+                            f"extent {extent_text(last)} is symbolic")
+    return (-(-last // factor), *moved[:-1], factor)
 
 
 def _default_scope(stage: Stage, nest: Nest) -> str:

@@ -34,6 +34,7 @@ from minitvm.te.steps import (
     Fuse,
     Pragma,
     Reorder,
+    ReorderStorage,
     Rfactor,
     RollingBuffer,
     SetScope,
@@ -273,6 +274,12 @@ class StageHandle:
         """Pads the stage's memory: the stride of `axis` is a multiple of `factor`, plus
         `offset`."""
         self.schedule.apply(StorageAlign(self.name, self.axis_name(axis), factor, offset))
+
+    def reorder_storage(self, *axes: Axis, factor: int | None = None) -> None:
+        """Lays the stage's memory out in this order of the tensor's axes, outermost first; with
+        `factor` the innermost one in blocks of so many, whose number is outermost."""
+        names = tuple(self.axis_name(axis) for axis in axes)
+        self.schedule.apply(ReorderStorage(self.name, names, factor))
 
     def rolling_buffer(self) -> None:
         """Keeps what the loop that the stage is computed at needs again, in a circular buffer;

@@ -97,6 +97,7 @@ class Stage:
     pragmas: list[tuple[IterVar, str, int | str | bool | None]] = field(default_factory=list)
     bindings: dict[IterVar, str] = field(default_factory=dict)
     alignment: tuple[int, int, int] | None = None  # dimension, factor, offset
+    storage: tuple[tuple[int, ...], int | None] | None = None  # dimensions, block of the last
     tensorized: tuple[IterVar, TensorIntrin] | None = None
     attach: Attach = "root"
     rolls: bool = False

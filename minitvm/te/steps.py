@@ -1,8 +1,8 @@
 """The steps of a schedule: frozen data on stages and axes by name.
 
     Step = Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline
-         | ComputeRoot | SetScope | StorageAlign | RollingBuffer | CacheRead | CacheWrite | Rfactor
-         | Tensorize
+         | ComputeRoot | SetScope | StorageAlign | ReorderStorage | RollingBuffer | CacheRead
+         | CacheWrite | Rfactor | Tensorize
 
 A schedule is the tuple of its steps: replaying them on the same computes gives the same schedule.
 `to_json` and `from_json` turn a step into plain lists and values and back, for tuning records;
@@ -115,6 +115,16 @@ class StorageAlign:
 
 
 @dataclass(frozen=True, slots=True)
+class ReorderStorage:
+    """In the memory of a stage, its axes lie in this order, outermost first; the last one in blocks
+    of `factor`, whose number is outermost, if one is given."""
+
+    stage: str
+    axes: tuple[str, ...]
+    factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RollingBuffer:
     """A stage keeps what the loop that it is computed at needs again, and computes the rest."""
 
@@ -158,13 +168,14 @@ class Tensorize:
 
 
 Step = (Split | Fuse | Reorder | Annotate | Bind | Pragma | ComputeAt | ComputeInline | ComputeRoot
-        | SetScope | StorageAlign | RollingBuffer | CacheRead | CacheWrite | Rfactor | Tensorize)
+        | SetScope | StorageAlign | ReorderStorage | RollingBuffer | CacheRead | CacheWrite
+        | Rfactor | Tensorize)
 
 KINDS: Mapping[str, type[Step]] = {
     kind.__name__: kind
     for kind in (Split, Fuse, Reorder, Annotate, Bind, Pragma, ComputeAt, ComputeInline,
-                 ComputeRoot, SetScope, StorageAlign, RollingBuffer, CacheRead, CacheWrite, Rfactor,
-                 Tensorize)
+                 ComputeRoot, SetScope, StorageAlign, ReorderStorage, RollingBuffer, CacheRead,
+                 CacheWrite, Rfactor, Tensorize)
 }
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "int | None": (int, type(None)), "LoopKind": (str,),

@@ -295,6 +295,8 @@ class _Matcher:
         nest = self.bounds.nests.get(stage)
         if nest is not None and nest.roll is not None and nest.roll.dimension in dimensions:
             raise MismatchError(f"the memory of {stage.name} goes round in a rolling buffer")
+        if stage.storage is not None:
+            raise MismatchError(f"reorder_storage moves the dimensions of {stage.name} in memory")
         op = stage.op
         rank = len(op.axis) if isinstance(op, Compute) else 0
         if stage.alignment is not None and stage.alignment[0] < rank - 2:

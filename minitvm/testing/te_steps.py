@@ -153,8 +153,13 @@ def _place(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
 
 
 def _memory(draw: Choices, schedule: Schedule, stage: StageHandle) -> None:
-    if draw.integer(0, 1):
+    kind = draw.integer(0, 2)
+    if kind == 0:
         stage.set_scope(draw.pick(["local", "global"]))
+    elif kind == 1:
+        axes = list(stage.op.axis)
+        turn = draw.integer(0, len(axes) - 1)
+        stage.reorder_storage(*axes[turn:], *axes[:turn], factor=draw.pick([None, 1, 3, 4]))
     else:
         factor = draw.integer(1, 8)
         stage.storage_align(_axis(draw, stage), factor, draw.integer(0, factor - 1))

@@ -78,7 +78,8 @@ def test_every_loop_changing_primitive_is_documented():
     assert {function.__name__ for function in DOCUMENTED} >= {
         "apply_split", "apply_fuse", "apply_reorder", "apply_annotate", "apply_compute_at",
         "apply_compute_inline", "apply_compute_root", "apply_cache_read", "apply_cache_write",
-        "apply_pragma", "apply_rfactor", "apply_storage_align", "apply_rolling_buffer",
+        "apply_pragma", "apply_rfactor", "apply_storage_align", "apply_reorder_storage",
+        "apply_rolling_buffer",
     }
 
 
@@ -96,6 +97,6 @@ def test_the_page_names_every_primitive():
     page = generated_page()
     for name in ("split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind",
                  "pragma", "compute_at", "compute_inline", "compute_root", "set_scope",
-                 "storage_align", "rolling_buffer", "cache_read", "cache_write", "rfactor",
-                 "tensorize"):
+                 "storage_align", "reorder_storage", "rolling_buffer", "cache_read", "cache_write",
+                 "rfactor", "tensorize"):
         assert re.search(rf"^`s(\[T\])?\.{name}\(.*`: [(\w]", page, re.MULTILINE), name

@@ -1,5 +1,5 @@
-"""compute_at, compute_inline, compute_root, rolling_buffer, set_scope, storage_align: where a
-stage is computed and kept."""
+"""compute_at, compute_inline, compute_root, rolling_buffer, set_scope, storage_align,
+reorder_storage: where a stage is computed and kept."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from minitvm.te.steps import (
     ComputeAt,
     ComputeInline,
     ComputeRoot,
+    ReorderStorage,
     RollingBuffer,
     SetScope,
     StorageAlign,
@@ -254,12 +255,9 @@ def apply_storage_align(graph: StageGraph, step: StorageAlign) -> None:
                 D[i, j] = C[i, j] + 1.0
     """
     action = f"storage_align({step.axis}, {step.factor}, {step.offset})"
-    stage = find_stage(graph, step.stage, action)
-    check_compute(graph, stage, action)
-    _check_own_memory(graph, stage, action)
-    if stage.is_output:
-        refuse(graph, stage, action, "it is an output, whose memory is the caller's",
-               [other.name for other in graph.stages if not other.is_output])
+    stage = _with_layout(graph, step.stage, action)
+    if stage.storage is not None:
+        refuse(graph, stage, action, "reorder_storage has laid out its memory already")
     axes = operation(stage).axis
     choices = [stage.labels[axis] for axis in axes[:-1]]
     axis = stage.axes.get(step.axis)
@@ -271,3 +269,51 @@ def apply_storage_align(graph: StageGraph, step: StorageAlign) -> None:
         refuse(graph, stage, action, "it takes a positive factor and an offset below it",
                ["factor=16, offset=0"])
     stage.alignment = (axes.index(axis), step.factor, step.offset)
+
+
+def apply_reorder_storage(graph: StageGraph, step: ReorderStorage) -> None:
+    """Lays the memory of a stage out in another order of its axes, outermost first. With `factor`
+    the innermost one lies in blocks of so many elements, and the number of the block is outermost:
+    what a tile of a reader goes through then lies together. The loops stay.
+
+    Step: s[C].reorder_storage("x", "y")
+    Before:
+        C = allocate((4, 8), "float32")
+        for y in range(4):
+            for x in range(8):
+                C[y, x] = A[y, x] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[i, j] + 1.0
+    After:
+        C = allocate((8, 4), "float32")
+        for y in range(4):
+            for x in range(8):
+                C[x, y] = A[y, x] * 2.0
+        for i in range(4):
+            for j in range(8):
+                D[i, j] = C[j, i] + 1.0
+    """
+    action = f"reorder_storage({', '.join(step.axes)})"
+    stage = _with_layout(graph, step.stage, action)
+    if stage.alignment is not None:
+        refuse(graph, stage, action, "storage_align has laid out its memory already")
+    axes = operation(stage).axis
+    names = [stage.labels[axis] for axis in axes]
+    found = [stage.axes.get(name) for name in step.axes]
+    if sorted(step.axes) != sorted(names) or any(axis not in axes for axis in found):
+        refuse(graph, stage, action, "it takes each axis of the tensor once", [", ".join(names)])
+    if step.factor is not None and step.factor < 1:
+        refuse(graph, stage, action, "it takes a positive factor", ["factor=16"])
+    stage.storage = (tuple(axes.index(axis) for axis in found if axis is not None), step.factor)
+
+
+def _with_layout(graph: StageGraph, name: str, action: str) -> Stage:
+    """A stage whose memory may be laid out."""
+    stage = find_stage(graph, name, action)
+    check_compute(graph, stage, action)
+    _check_own_memory(graph, stage, action)
+    if stage.is_output:
+        refuse(graph, stage, action, "it is an output, whose memory is the caller's",
+               [other.name for other in graph.stages if not other.is_output])
+    return stage
