@@ -204,7 +204,7 @@ def _strides(buffer: Buffer, indices: Sequence[Expr], loops: Sequence[_Loop]) ->
         moved = 0
         if loop.var in used and loop.extent > 1:
             one = {**start, loop.var: 1}
-            moved = sum(weight * (_integer(index, one) - _integer(index, start))
+            moved = sum(weight * (index_value(index, one) - index_value(index, start))
                         for weight, index in zip(weights, indices))
         strides.append(moved)
     return tuple(strides)
@@ -217,7 +217,7 @@ _INTEGERS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _integer(expr: Expr, values: Mapping[Var, int]) -> int:
+def index_value(expr: Expr, values: Mapping[Var, int]) -> int:
     """The value of an index; what depends on data counts as 0."""
     match expr:
         case Const(value, _):
@@ -225,11 +225,11 @@ def _integer(expr: Expr, values: Mapping[Var, int]) -> int:
         case Var():
             return values.get(expr, 0)
         case Binary(op, a, b) if op in _INTEGERS:
-            return int(_INTEGERS[op](_integer(a, values), _integer(b, values)))
+            return int(_INTEGERS[op](index_value(a, values), index_value(b, values)))
         case Cast(_, value):
-            return _integer(value, values)
+            return index_value(value, values)
         case Select(_, value, _):
-            return _integer(value, values)
+            return index_value(value, values)
     return 0
 
 

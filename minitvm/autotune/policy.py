@@ -5,8 +5,8 @@
     s, args = policy.tune(autotune.TuneOptions(trials=300))
     function = minitvm.build(s, args)
 
-Sketches give structures (`sketch_rules`), random annotations of them are measured, and from then on
-evolution climbs what a model learnt of the measurements (`tuners.evolution`).
+Sketches give structures (`sketch_rules`). Random annotations near the rules' own are measured, and
+from then on evolution climbs what a model learnt of the measurements (`tuners.evolution`).
 Source: Ansor (OSDI 2020), whose policy of that name this is.
 """
 
@@ -23,13 +23,17 @@ from minitvm.autotune.task import Scheduled, Task
 from minitvm.autotune.tune import Memory, TuneReport, tune_tasks
 from minitvm.autotune.tuners import Evolution, EvolutionTuner
 
+SEARCH = Evolution(population=40, generations=3, by_rules=0.7)
+"""Few points a round, as scheduling a sketch takes a good part of the time that measuring one does;
+random ones near what the rules choose, as far from it most are slow."""
+
 
 class SketchPolicy:
     """Tunes one `SearchTask`. `report` is what the last `tune` made of it."""
 
     def __init__(self, task: Task, evolution: Evolution | None = None) -> None:
         self.task = task
-        self.evolution = evolution or Evolution()
+        self.evolution = evolution or SEARCH
         self.report: TuneReport | None = None
 
     def tune(self, options: TuneOptions | None = None, measurer: Measurer | None = None,

@@ -1,13 +1,12 @@
 """The rules of sketches: a te program -> its schedule, with choices as knobs.
 
 - *inline* what is elementwise and cheap to repeat; padding is copied whole, copied for each tile of
-  what reads it, or inlined;
-- *tile* a reduction in levels "SSRSRS" (S: its axes, R: what it sums over): under what alone reads
-  it element by element, under a copy of its result (*cache write*), or in place;
+  what reads it, or inlined where few do;
+- *tile* a reduction in levels "SSRSRS" (`sketch_tiles`): under what alone reads it element by
+  element, or under a copy of its result (*cache write*);
 - *factor* a long reduction with few results into partial ones (*rfactor*), or not;
 - the rest in vectors, shared among threads.
 
-A tile of the innermost level is meant to stay in registers, the next one in the first cache.
 Source: Ansor (OSDI 2020), whose sketches and annotations these are.
 """
 
@@ -17,24 +16,18 @@ from collections.abc import Sequence
 from math import prod
 
 from minitvm import te
+from minitvm.autotune.operands import ENOUGH_REUSE, reduction_of
+from minitvm.autotune.sketch_tiles import Host, tile_reduction
 from minitvm.target import Target
 from minitvm.te.recipes.injective import share_outer, vectorize_inner
 from minitvm.te.recipes.inline import computations, extent_of, inline_injective
 from minitvm.te.recipes.knobs import decide
-from minitvm.te.recipes.share import WORTHWHILE, work
 from minitvm.te.schedule import StageHandle
-from minitvm.te.tensor import Compute, IterVar, Tensor
+from minitvm.te.tensor import Compute, Tensor
 from minitvm.tir import ir, walk
 
-MOST_INNER = 64
-"""The greatest extent of an innermost level."""
-MOST_UNROLLED = 256
-"""How many copies unrolling may make of a statement."""
 FEW_RESULTS, LONG_REDUCTION = 64, 512
 """A reduction is factored that gives so few results of so many terms each."""
-
-Host = tuple[StageHandle, IterVar]
-"""A stage, and the outermost loop over its tiles."""
 
 
 def derive(outputs: Sequence[Tensor], target: Target) -> te.Schedule:
@@ -58,7 +51,8 @@ def derive(outputs: Sequence[Tensor], target: Target) -> te.Schedule:
         else:
             consumer = fusable.get(op)
             free = consumer is not None and consumer not in done
-            hosts[op] = _tile(s, op, s[consumer] if free and consumer else None, target)
+            hosts[op] = tile_reduction(s, op, s[consumer] if free and consumer else None, target,
+                                       pads)
             done |= {consumer} if free and consumer else set()
     for end in ends:
         if end not in done and not end.reduce_axis:
@@ -86,7 +80,8 @@ def _readers(ops: Sequence[Compute]) -> dict[Compute, list[Compute]]:
 def _copied_padding(ops: Sequence[Compute], readers: dict[Compute, list[Compute]],
                     outputs: Sequence[Tensor]) -> dict[Compute, str]:
     """Where padding is computed that a reduction alone reads: "root" or "tile". Padding is what
-    chooses between elements by their place."""
+    chooses between elements by their place. It may be inlined where few read an element: as
+    conditions are then repeated with each."""
     found: dict[Compute, str] = {}
     ends = {output.op for output in outputs}
     for op in ops:
@@ -97,7 +92,11 @@ def _copied_padding(ops: Sequence[Compute], readers: dict[Compute, list[Compute]
         if (op in ends or op.reduce_axis or not chooses or len(op.bodies) > 1
                 or len(following) != 1 or not following[0].reduce_axis):
             continue
-        place = decide(f"{op.name}.place", "root", ("root", "tile", "inline"), structure=True)
+        reduction, operands = reduction_of(following[0])
+        few = all(reduction.reuse(operand) < ENOUGH_REUSE
+                  for tensor, operand in operands.items() if tensor.op is op)
+        ways = ("root", "tile", "inline") if few else ("root", "tile")
+        place = decide(f"{op.name}.place", "root", ways, structure=True)
         if place != "inline":
             found[op] = place
     return found
@@ -132,135 +131,6 @@ def _reads_in_place(reader: Compute, read: Compute) -> bool:
     reads = [node for body in reader.bodies for node in walk.walk(body)
              if isinstance(node, ir.Read) and node.tensor.op is read]
     return all(tuple(node.indices) == place for node in reads)
-
-
-# --- tiling -------------------------------------------------------------------------------------
-
-
-def _tile(s: te.Schedule, op: Compute, consumer: StageHandle | None, target: Target) -> Host:
-    """A reduction in tiles, by one of the structures that it may have."""
-    other = "fused" if consumer else "copied"
-    structure = decide(f"{op.name}.sums", other, (other, "in place"), structure=True)
-    if structure == "in place":
-        if consumer is not None:
-            _annotate_elementwise(consumer, target)
-        return _tile_alone(s[op], target)
-    if consumer is not None:
-        return _tile_under(s[op], consumer, target)
-    copy = s.cache_write(op.name, "local")
-    return _tile_under(s[copy], s[op.name], target)
-
-
-def _levels(stage: StageHandle, axis: IterVar, most: int) -> tuple[int, int, int]:
-    """The extents of the three inner levels of an axis; by default one, of at most `most`."""
-    extent = extent_of(axis)
-    divisors = [n for n in range(1, extent + 1) if extent % n == 0]
-    default = (1, 1, max(n for n in divisors if n <= most))
-
-    def ways() -> list[tuple[int, int, int]]:
-        exact = [(a, b, c) for c in divisors if c <= MOST_INNER
-                 for b in divisors if extent % (b * c) == 0
-                 for a in divisors if extent % (a * b * c) == 0]
-        ragged = [(a, 1, c) for a in (1, 4) for c in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-                  if a * c < extent and extent % c]
-        return [*exact, *ragged]
-
-    return decide(f"{stage.name}.{axis.name}", default, ways)
-
-
-def _inner_levels(stage: StageHandle, target: Target) -> list[tuple[int, int, int]]:
-    """The levels of all axes: by default a register tile of the last axis and the longest other."""
-    op = stage.op
-    lanes = 2 * target.lanes(op.bodies[0].dtype)
-    most = {len(op.axis) - 1: lanes}
-    if len(op.axis) > 1:
-        most[max(range(len(op.axis) - 1), key=lambda place: extent_of(op.axis[place]))] = 4
-    return [_levels(stage, axis, most.get(place, 1)) for place, axis in enumerate(op.axis)]
-
-
-def _split_twice(stage: StageHandle,
-                 levels: Sequence[tuple[int, int, int]]) -> tuple[list[IterVar], ...]:
-    """The two outer levels of each axis, and what is inside."""
-    outer, middle, inner = [], [], []
-    for axis, (first, second, third) in zip(list(stage.op.axis), levels, strict=True):
-        top, rest = stage.split(axis, factor=first * second * third)
-        mid, low = stage.split(rest, factor=second * third)
-        outer.append(top)
-        middle.append(mid)
-        inner.append(low)
-    return outer, middle, inner
-
-
-def _tile_under(reduction: StageHandle, consumer: StageHandle, target: Target) -> Host:
-    """S S of the consumer around R S R S of the reduction."""
-    levels = _inner_levels(consumer, target)
-    outer, middle, inner = _split_twice(consumer, levels)
-    consumer.reorder(*outer, *middle, *inner)
-    place = decide(f"{_own_name(reduction.op)}.place", "middle", ("middle", "outer"))
-    fused = _share_tiles(consumer, outer, work(reduction.op))
-    reduction.compute_at(consumer, fused if place == "outer" else middle[-1])
-    _vectorize(consumer, inner[-1], levels[-1][1] * levels[-1][2], target)
-    _sum_up(reduction, [], list(reduction.op.axis), [level[2] for level in levels])
-    return consumer, fused
-
-
-def _tile_alone(stage: StageHandle, target: Target) -> Host:
-    """S S R S R S of a reduction that is summed up where its result is."""
-    levels = _inner_levels(stage, target)
-    outer, middle, inner = _split_twice(stage, levels)
-    _sum_up(stage, [*outer, *middle], inner, [level[2] for level in levels])
-    return stage, _share_tiles(stage, outer, work(stage.op))
-
-
-def _share_tiles(stage: StageHandle, outer: Sequence[IterVar], operations: int) -> IterVar:
-    """One loop over the outermost tiles, which threads share where there is enough to do."""
-    fused = stage.fuse(*outer)
-    if operations >= WORTHWHILE:
-        stage.parallel(fused)
-    return fused
-
-
-def _own_name(op: Compute) -> str:
-    """The name of a reduction, also for the copy that it is summed up in."""
-    return op.name.removesuffix(".local")
-
-
-def _sum_up(stage: StageHandle, around: Sequence[IterVar], axes: Sequence[IterVar],
-            extents: Sequence[int]) -> None:
-    """R S R S over axes, of which `extents` are the innermost level."""
-    op = stage.op
-    reduced = list(op.reduce_axis)
-    pairs = [stage.split(axis, factor=extent) for axis, extent in zip(axes, extents, strict=True)]
-    middle, inner = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    outside, within, steps = [], [], 1
-    for axis in reduced:
-        length = extent_of(axis)
-        factors = [n for n in range(1, min(length, MOST_INNER) + 1) if length % n == 0]
-        factor = decide(f"{_own_name(op)}.{axis.name}", 1, factors)
-        top, low = stage.split(axis, factor=factor)
-        outside.append(top)
-        within.append(low)
-        steps *= factor
-    stage.reorder(*around, *outside, *middle, *within, *inner)
-    unrolled = decide(f"{_own_name(op)}.unroll", "tile", ("tile", "none", "all"))
-    copies = prod(extents[:-1])
-    if unrolled != "none" and copies <= MOST_UNROLLED:
-        for axis in inner[:-1]:
-            stage.unroll(axis)
-        if unrolled == "all" and copies * steps <= MOST_UNROLLED:
-            for axis in within:
-                stage.unroll(axis)
-    if extents[-1] > 1:
-        stage.vectorize(inner[-1])
-
-
-def _vectorize(stage: StageHandle, axis: IterVar, extent: int, target: Target) -> None:
-    """The innermost loop in vectors, cut to a few registers where it is longer."""
-    most = 4 * target.lanes(stage.op.bodies[0].dtype)
-    if extent > most:
-        _, axis = stage.split(axis, factor=most)
-    if extent > 1:
-        stage.vectorize(axis)
 
 
 # --- what is not tiled --------------------------------------------------------------------------

@@ -67,9 +67,15 @@ class Space:
             digits.append(knob.alternatives.index(value))
         return self.number(digits)
 
-    def random(self, generator: np.random.Generator) -> int:
-        """Any point, each as likely."""
-        return self.number([int(generator.integers(radix)) for radix in self.radices])
+    def random(self, generator: np.random.Generator, by_rules: float = 0.0) -> int:
+        """Any point, each as likely; or one at which each knob is, with the chance `by_rules`, as
+        the rules choose."""
+        digits = [int(generator.integers(radix)) for radix in self.radices]
+        if by_rules:
+            kept = generator.random(len(digits)) < by_rules
+            rules = self.digits(self.default)
+            digits = [b if keep else a for a, b, keep in zip(digits, rules, kept, strict=True)]
+        return self.number(digits)
 
     def neighbour(self, number: int, generator: np.random.Generator) -> int:
         """A point that differs in one knob; the point itself where it is the only one."""

@@ -83,7 +83,7 @@ class Task:
                     structures.extend({**structure, knob.name: value}
                                       for value in knob.alternatives)
                     break
-            knobs = {**knobs, **met.knobs}
+            knobs = {**met.knobs, **knobs}  # defaults are those of the default structure
         return Space(tuple(knobs.values()))
 
     @cached_property

@@ -64,6 +64,7 @@ def test_every_kind_of_step_goes_through_json():
         steps.CacheWrite("C", "global"), steps.StorageAlign("C", "i", 8, 3),
         steps.Bind("C", "i", "blockIdx.x"), steps.Rfactor("C", "k", 1),
         steps.Tensorize("C", "j", "row_fma"), steps.RollingBuffer("C"),
+        steps.ReorderStorage("C", ("j", "i"), 16), steps.ReorderStorage("C", ("j", "i")),
     ]
     assert {type(step).__name__ for step in examples} == set(steps.KINDS)
     for step in examples:

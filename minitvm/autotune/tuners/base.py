@@ -15,6 +15,9 @@ PATIENCE = 200
 class Tuner:
     """The base: remembers what was proposed. Times are seconds, infinite for failures."""
 
+    by_rules = 0.0
+    """The share of a random point's knobs that are as the rules choose."""
+
     def __init__(self, candidates: Candidates, seed: int = 0) -> None:
         self.candidates = candidates
         self.space = candidates.task.space
@@ -42,10 +45,14 @@ class Tuner:
         self.seconds.update(results)
         self.tried.update(self.seconds)
 
+    def random(self) -> int:
+        """Any point."""
+        return self.space.random(self.generator, self.by_rules)
+
     def fresh(self) -> int | None:
         """Any point that was not tried; None where all were."""
         for _ in range(PATIENCE):
-            number = self.space.random(self.generator)
+            number = self.random()
             if number not in self.tried:
                 return number
         if len(self.tried) >= len(self.space):

@@ -24,7 +24,7 @@ class Evolution:
     """How schedules evolve. population: points a generation; from_best: the share of the first one
     that was measured; mutation: the share of children that have one parent; tile_sizes, structure:
     how likely a mutation changes these, else another choice; epsilon: the share of a batch that is
-    random."""
+    random; by_rules: the share of a random point's choices that are as the rules make them."""
 
     population: int = 128
     generations: int = 4
@@ -33,6 +33,7 @@ class Evolution:
     tile_sizes: float = 0.8
     structure: float = 0.05
     epsilon: float = EPSILON
+    by_rules: float = 0.0
 
 
 class EvolutionTuner(ScoredTuner):
@@ -43,13 +44,14 @@ class EvolutionTuner(ScoredTuner):
         super().__init__(candidates, seed)
         self.evolution = evolution or Evolution()
         self.epsilon = self.evolution.epsilon
+        self.by_rules = self.evolution.by_rules
         self.looked_at = self.evolution.population * (self.evolution.generations + 1)
 
     def look_around(self) -> None:
         """Scores all generations."""
         size = self.evolution.population
         population = self.best(round(self.evolution.from_best * size))
-        population += [self.space.random(self.generator) for _ in range(size - len(population))]
+        population += [self.random() for _ in range(size - len(population))]
         scores = self.score(population)
         for _ in range(self.evolution.generations):
             chances = _chances(scores)
