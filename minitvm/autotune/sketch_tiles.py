@@ -51,8 +51,8 @@ Host = tuple[StageHandle, IterVar]
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is decided of a reduction: the place of the axis in lanes, the register tile, how many
-    of these an outer tile has along each axis, the axes in the order of their loops, and where
-    operands are copied."""
+    of these an outer tile has along each axis, the axes in the order of their loops, where operands
+    are copied, and the axes that move an operand in lanes."""
 
     name: str
     lane: int
@@ -61,11 +61,14 @@ class Plan:
     tiles: tuple[int, ...]
     order: tuple[int, ...]
     copies: dict[Tensor, str]
+    wide: tuple[int, ...]
 
     @property
     def inner_order(self) -> list[int]:
-        """The axes of a register tile, that of the lanes last."""
-        return [*(place for place in range(len(self.tile)) if place != self.lane), self.lane]
+        """The axes of a register tile: those that need other single elements first, as each of
+        these is then used up at once while vectors are kept; that of the lanes last."""
+        others = [place for place in range(len(self.tile)) if place != self.lane]
+        return [*sorted(others, key=lambda place: place in self.wide), self.lane]
 
 
 def tile_reduction(s: te.Schedule, op: Compute, consumer: StageHandle | None, target: Target,
@@ -107,10 +110,11 @@ def _decide(op: Compute, target: Target, fixed: Collection[Operation]) -> Plan:
               if (where := _decide_copy(op, tensor, operand, reduction, lane)) != "none"}
     tiles = tiles_of(reduction, lane, machine)
     tile = decide(f"{op.name}.tile.{names[lane]}", tiles[0], tiles)
-    order = _order(op.name, reduction, lane)
+    wide = {axis for operand in reduction.operands if lane in operand.axes for axis in operand.axes}
+    order = _order(op.name, reduction, lane, wide)
     panels = [operands[tensor] for tensor, where in copies.items() if where == "panel"]
     counts = _outer_tiles(op, tile, panels, target)
-    return Plan(op.name, lane, machine.lanes, tile, counts, order, copies)
+    return Plan(op.name, lane, machine.lanes, tile, counts, order, copies, tuple(sorted(wide)))
 
 
 def _decide_copy(op: Compute, tensor: Tensor, operand: Operand, reduction: Reduction,
@@ -134,11 +138,10 @@ def _lies_together(reduction: Reduction, operand: Operand, lane: int) -> bool:
     return lane in operand.contiguous and reduction.extents[lane] <= 64
 
 
-def _order(name: str, reduction: Reduction, lane: int) -> tuple[int, ...]:
+def _order(name: str, reduction: Reduction, lane: int, wide: Collection[int]) -> tuple[int, ...]:
     """The axes in the order of the loops over tiles: those that all operands have, then those of
     the operands in lanes, and then the others; or these two the other way round."""
     count = len(reduction.extents)
-    wide = {axis for operand in reduction.operands if lane in operand.axes for axis in operand.axes}
     narrow = {axis for operand in reduction.operands if lane not in operand.axes
               for axis in operand.axes}
     first = decide(f"{name}.order", "lanes", ("lanes", "points"))
