@@ -148,21 +148,22 @@ def _across(operand: Operand, tile: Sequence[int], lane: int) -> int:
 def cycles_of(reduction: Reduction, tile: Sequence[int], lane: int, lanes: int) -> float:
     """Estimated cycles of one tile."""
     vectors = ceil(tile[lane] / lanes)
-    # A vector that is no whole register is loaded in pieces of powers of two, and put together.
-    pieces = tile[lane] // lanes + 2 * (tile[lane] % lanes).bit_count()
+    # What is no whole register is loaded in pieces, powers of two, that are put together.
+    pieces = (tile[lane] % lanes).bit_count()
     products = prod(tile) // tile[lane] * vectors
-    loads, extra = 0.0, 0.0
+    loads, joins, extra = 0, 0, 0.0
     for operand in reduction.operands:
         count = _across(operand, tile, lane)
         if lane not in operand.axes:
             loads += count
             extra += ELEMENT_CYCLES * count
         elif lane in operand.contiguous or reduction.is_packable(operand, lane):
-            loads += count * pieces
+            loads += count * (tile[lane] // lanes + pieces)
+            joins += count * max(0, pieces - 1)
             extra += VECTOR_CYCLES * count * vectors
         else:
             loads += count * tile[lane]
-    step = max(products / FMA_PER_CYCLE, loads / 2, FMA_LATENCY) + extra
+    step = max((products + joins) / FMA_PER_CYCLE, loads / 2, FMA_LATENCY) + extra
     return reduction.depth * step + 2 * products + 12
 
 

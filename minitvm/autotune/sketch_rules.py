@@ -165,12 +165,15 @@ def _annotate_elementwise(stage: StageHandle, target: Target) -> None:
 
 
 def _place_padding(pad: StageHandle, host: Host | None, target: Target) -> None:
-    """A copy with padding: whole, or what a tile reads of it, beside the tile."""
-    if host is None:
-        _annotate_elementwise(pad, target)
-        return
-    pad.compute_at(*host)
+    """A copy with padding: whole, or what a tile reads of it, beside the tile. Its rows are in
+    vectors by themselves: across their ends neighbours have conditions of their own."""
+    if host is not None:
+        pad.compute_at(*host)
     lanes = target.lanes(pad.op.bodies[0].dtype)
-    if extent_of(pad.op.axis[-1]) >= lanes > 1:
-        _, lane = pad.split(pad.op.axis[-1], factor=lanes)
-        pad.vectorize(lane)
+    *_, row = pad.op.axis
+    if extent_of(row) > lanes:
+        _, row = pad.split(row, factor=lanes)
+    if lanes > 1:
+        pad.vectorize(row)
+    if host is None:
+        share_outer(pad)
