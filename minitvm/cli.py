@@ -4,6 +4,7 @@
     minitvm run model.so --input input=picture.npy --repeat 50
     minitvm bench model.onnx --against onnxruntime
     minitvm tune model.onnx --log tune.jsonl --time 10m
+    minitvm pick-best tune.jsonl -o best.jsonl
     minitvm ops
 
 Results go to standard output, progress and errors to standard error. The exit status is 0, or 1 for
@@ -13,7 +14,6 @@ where the process was asked to end.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import io
 import json
@@ -23,8 +23,7 @@ import signal
 import sys
 import threading
 import time
-import tokenize
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,17 +33,16 @@ import numpy as np
 
 import minitvm
 from minitvm import autotune
-from minitvm.autotune.options import TUNER_NAMES
 from minitvm.bench import PEERS, ROUNDS, bench
+from minitvm.cli_options import parse_cpus, parse_shapes, parse_threads, parse_words, read_inputs
+from minitvm.cli_tune import INTERRUPTED, pick_best_command, tune_command
 from minitvm.errors import InputError, MinitvmError, OptionError
 from minitvm.report import (
-    Report,
     print_bench,
     print_compilation,
     print_profile,
     print_run,
     print_table,
-    print_tuning,
     progress,
 )
 from minitvm.runtime import Module
@@ -52,8 +50,8 @@ from minitvm.runtime.abi import files_beside
 from minitvm.runtime.tensor_info import random_arrays
 from minitvm.transform import PassContext
 
-REFUSED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 130, 141, 143
-"""Exit statuses; a wrong command line is click's 2."""
+REFUSED, BROKEN_PIPE, TERMINATED = 1, 141, 143
+"""Exit statuses, beside `INTERRUPTED`; a wrong command line is click's 2."""
 
 
 class _CommandLine(click.Group):
@@ -124,21 +122,6 @@ def main() -> None:
 # --- compile ------------------------------------------------------------------------------------
 
 
-def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`["x=1,3,224,224"]` -> `{"x": (1, 3, 224, 224)}`; `"x="` is the shape of a scalar."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for value in values:
-        name, equals, dims = value.rpartition("=")
-        words = [word.strip() for word in dims.split(",")] if dims.strip() else []
-        if not equals or not name or not all(re.fullmatch(r"[0-9]{1,18}", word) for word in words):
-            raise OptionError(f"--shape {value!r} is not NAME=DIM,DIM,... with positive integers; "
-                              "for example --shape input=1,3,224,224")
-        if name in shapes:
-            raise OptionError(f"--shape is given twice for the input {name!r}")
-        shapes[name] = tuple(int(word) for word in words)
-    return shapes
-
-
 @main.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path),
@@ -193,8 +176,10 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
               "size_bytes": output.stat().st_size, "seconds": time.perf_counter() - start}
     if history is not None:
         covered = autotune.coverage(compiled.relay, history)
-        report["schedules"] = {"tuned": covered.tuned, "total": covered.total,
-                               "misses": [str(miss) for miss in covered.misses]}
+        if schedules is not None or covered.tuned:
+            report["schedules"] = {"source": schedules or "shipped", "tuned": covered.tuned,
+                                   "total": covered.total,
+                                   "misses": [str(miss) for miss in covered.misses]}
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -264,42 +249,6 @@ def run_command(model: Path, inputs: tuple[str, ...], folder: Path | None, repea
         click.echo(json.dumps(report, indent=2))
     else:
         print_run(report)
-
-
-def parse_cpus(text: str) -> list[int]:
-    """`"0,2"` -> `[0, 2]`."""
-    words = text.split(",")
-    if not all(re.fullmatch(r" *[0-9]{1,4} *", word) for word in words):
-        raise OptionError(f"--cpus {text!r} is not a list of CPU numbers; for example --cpus 0,1")
-    return [int(word) for word in words]
-
-
-def read_inputs(values: Sequence[str], known: Sequence[str]) -> dict[str, np.ndarray]:
-    """`["x=x.npy"]` -> `{"x": array}`. `known` names decide where a name ends that holds `=`."""
-    arrays: dict[str, np.ndarray] = {}
-    for value in values:
-        names = [name for name in known if value.startswith(f"{name}=")]
-        name = max(names, key=len) if names else value.partition("=")[0]
-        if "=" not in value or not name:
-            raise OptionError(f"--input {value!r} is not NAME=FILE.npy; "
-                              "for example --input input=picture.npy")
-        if name in arrays:
-            raise OptionError(f"--input is given twice for the input {name!r}")
-        arrays[name] = _read_array(name, Path(value[len(name) + 1:]))
-    return arrays
-
-
-def _read_array(name: str, file: Path) -> np.ndarray:
-    try:
-        with file.open("rb") as stream:
-            if stream.read(6) != b"\x93NUMPY":
-                raise InputError(f"the input {name!r} can't be read: {str(file)!r} is not a .npy "
-                                 "file; write one by numpy.save")
-            stream.seek(0)
-            return np.lib.format.read_array(stream, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError, tokenize.TokenError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise InputError(f"the input {name!r} can't be read from {str(file)!r}: {reason}") from None
 
 
 def _measure(module: Module, inputs: Mapping[str, np.ndarray],
@@ -398,7 +347,7 @@ def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...],
         return arrays
 
     with context, progress("reading the model") as moved:
-        report, compiled = bench(model, parse_shapes(shapes), against=_words(against),
+        report, compiled = bench(model, parse_shapes(shapes), against=parse_words(against),
                                  threads=parse_threads(threads), rounds=rounds, inputs=inputs_of,
                                  progress=moved)
     count = parse_threads(threads)[0]
@@ -411,111 +360,6 @@ def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...],
     if profile is not None:
         click.echo()
         print_profile(profile)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def parse_threads(text: str) -> list[int]:
-    """`"1,2"` -> `[1, 2]`."""
-    words = _words(text)
-    if not words or not all(re.fullmatch(r"[1-9][0-9]{0,3}", word) for word in words):
-        raise OptionError(f"--threads {text!r} is not a list of positive integers; "
-                          "for example --threads 1,2")
-    return [int(word) for word in words]
-
-
-# --- tune ---------------------------------------------------------------------------------------
-
-
-@main.command("tune")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("--log", type=click.Path(path_type=Path), required=True,
-              help="The file that measurements are added to, such as --log tune.jsonl; what it has "
-                   "is not measured again.")
-@click.option("--time", "duration", metavar="DURATION",
-              help="Tune for so long, such as --time 10m, 90s or 2h.")
-@click.option("--trials", type=click.IntRange(min=1), metavar="N",
-              help="Measure so many candidates, those in the log included, such as --trials 2000.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
-              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
-                   "model leaves a size open. May be repeated.")
-@click.option("--target", metavar="STRING",
-              help="The machine to tune for, such as --target 'llvm -mcpu=x86-64-v3', whose code "
-                   "must run here; by default this one.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Time candidates on so many threads, such as --threads 4.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Of all choices that are random, such as --seed 7.")
-@click.option("--tuner", type=click.Choice(TUNER_NAMES), default="xgboost", show_default=True,
-              help="How candidates are chosen, such as --tuner genetic.")
-@click.option("--cold", is_flag=True,
-              help="Time each call with caches that hold other data, as in a large model.")
-@click.option("--replay", type=click.Path(path_type=Path), metavar="LOG",
-              help="Measure nothing: take times from this log, such as --replay measured.jsonl.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def tune_command(model: Path, log: Path, duration: str | None, trials: int | None,
-                 shapes: tuple[str, ...], target: str | None, threads: int, seed: int, tuner: str,
-                 cold: bool, replay: Path | None, as_json: bool) -> None:
-    """Finds faster schedules for the kernels of the ONNX file MODEL, by measuring them here.
-
-    It can be interrupted, and goes on from its log when it is called again.
-
-    \b
-    minitvm tune model.onnx --log tune.jsonl --time 10m
-    minitvm compile model.onnx --schedules tune.jsonl
-    """
-    if duration is None and trials is None:
-        raise OptionError("how long to tune is not given; add --time 10m or --trials 1000")
-    cache = "cold" if cold else "warm"
-    options = autotune.TuneOptions(trials, None if duration is None else parse_duration(duration),
-                                   tuner, seed, threads=threads, cache=cache)
-    tasks = autotune.extract_tasks(model, parse_shapes(shapes), target)
-    with contextlib.ExitStack() as stack:
-        records = stack.enter_context(autotune.Log.open(log))
-        if replay is not None:
-            measurer: Any = autotune.ReplayMeasurer(autotune.read_log(replay), threads, cache)
-        else:
-            timing = autotune.Timing(threads=threads, cache=cache)
-            measurer = stack.enter_context(
-                autotune.LocalMeasurer(autotune.MeasureOptions(timing=timing)))
-        moved = stack.enter_context(progress("measuring"))
-        report = autotune.tune_tasks(tasks, measurer, records, options, _watch(moved, options))
-    data = {**report.data(), "log": str(log)}
-    if as_json:
-        click.echo(json.dumps(data, indent=2))
-    else:
-        print_tuning(data)
-    if report.interrupted:
-        click.echo(f"interrupted; the same command goes on from {log}", err=True)
-        sys.exit(INTERRUPTED)
-
-
-def _watch(moved: Report, options: autotune.TuneOptions) -> Callable[[str, int, float], None]:
-    """Shows how far tuning is: in trials where they are limited, else in seconds."""
-    start = time.monotonic()
-
-    def watch(name: str, trials: int, seconds: float) -> None:
-        passed = time.monotonic() - start
-        share = max(trials / options.trials if options.trials else 0.0,
-                    passed / options.seconds if options.seconds else 0.0, 1e-9)
-        left = max(0.0, passed / min(share, 1.0) - passed)
-        text = f"{name[:32]}: {1e3 * seconds:.3f} ms in all, {left:.0f} s to go"
-        if options.trials is not None:
-            moved(text, trials, options.trials)
-        else:
-            moved(text, int(passed), int(options.seconds or 0))
-
-    return watch
-
-
-def parse_duration(text: str) -> float:
-    """`"10m"` -> 600.0 seconds; also s and h."""
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(s|m|h)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise OptionError(f"--time {text!r} is not a duration; for example --time 90s, 10m or 2h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 # --- ops ----------------------------------------------------------------------------------------
@@ -536,6 +380,9 @@ def ops_command(as_json: bool) -> None:
         rows = [(name, f"{first}-{last}") for name, (first, last) in sorted(table.items())]
         print_table(f"{len(rows)} ONNX operators", ("operator", "opsets"), rows)
 
+
+main.add_command(tune_command)
+main.add_command(pick_best_command)
 
 if __name__ == "__main__":
     main()

@@ -113,8 +113,10 @@ def print_compilation(report: Mapping[str, Any]) -> None:
         click.echo(f"remark: {text}")
     if "schedules" in report:
         schedules = report["schedules"]
-        click.echo(f"{schedules['tuned']}/{schedules['total']} kernels tuned")
-        for text in schedules["misses"]:
+        shipped = schedules["source"] == "shipped"
+        source = ", by the schedules that come with minitvm" if shipped else ""
+        click.echo(f"{schedules['tuned']}/{schedules['total']} kernels tuned{source}")
+        for text in () if shipped else schedules["misses"]:
             click.echo(f"not tuned: {text}")
 
 

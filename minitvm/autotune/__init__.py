@@ -15,12 +15,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minitvm.autotune.history import ApplyHistoryBest, apply_history_best, coverage, shipped
+    from minitvm.autotune.contest import pick_best
+    from minitvm.autotune.history import ApplyHistoryBest, apply_history_best, coverage
     from minitvm.autotune.measure.kernel import Timing
     from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
     from minitvm.autotune.options import TuneOptions
     from minitvm.autotune.policy import SketchPolicy
-    from minitvm.autotune.records import Log, Record, read_log
+    from minitvm.autotune.records import Log, Record, read_log, write_records
+    from minitvm.autotune.shipped_records import shipped
     from minitvm.autotune.sketch import SearchTask, best_schedule, register_workload
     from minitvm.autotune.space import Space
     from minitvm.autotune.task import Candidate, Task, extract_tasks
@@ -35,17 +37,17 @@ _HOMES = {
     "SketchPolicy": "policy", "Space": "space", "Task": "task", "Timing": "measure.kernel",
     "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
     "best_schedule": "sketch", "coverage": "history", "create_task": "templates",
-    "extract_tasks": "task", "get_config": "templates", "read_log": "records",
-    "register_workload": "sketch", "shipped": "history", "template": "templates",
-    "tune_tasks": "tune",
+    "extract_tasks": "task", "get_config": "templates", "pick_best": "contest",
+    "read_log": "records", "register_workload": "sketch", "shipped": "shipped_records",
+    "template": "templates", "tune_tasks": "tune", "write_records": "records",
 }
 
 __all__ = [
     "ApplyHistoryBest", "Candidate", "Evolution", "LocalMeasurer", "Log", "MeasureOptions",
     "Memory", "Record", "ReplayMeasurer", "SearchTask", "SketchPolicy", "Space", "Task", "Timing",
     "TuneOptions", "TuneReport", "apply_history_best", "best_schedule", "coverage", "create_task",
-    "extract_tasks", "get_config", "read_log", "register_workload", "shipped", "template",
-    "tune_tasks",
+    "extract_tasks", "get_config", "pick_best", "read_log", "register_workload", "shipped",
+    "template", "tune_tasks", "write_records",
 ]  # fmt: skip
 
 

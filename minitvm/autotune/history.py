@@ -5,10 +5,7 @@
     with autotune.apply_history_best("tune.jsonl"):      the same for all that is compiled inside,
         module = minitvm.compile("model.onnx")           and for templates that are called there
 
-Where candidates were compared in turns (a contest), the last comparison decides; else the trials,
-and for candidates that were measured again in between, the last time of these.
-The default schedule wins unless another is faster by `MARGIN`, so that tuning never ends slower
-than not tuning.
+`contest` says what is best; nothing applies that does not beat the default schedule.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from minitvm.autotune.contest import is_default, winner
 from minitvm.autotune.records import CLASS_FEATURES, Record, read_log, target_features
 from minitvm.autotune.task import kernel_tasks
 from minitvm.driver import SCHEDULES, FindSchedule
@@ -28,35 +26,15 @@ from minitvm.relay.ir import Module
 from minitvm.target import Target
 from minitvm.te.steps import Step
 
-MARGIN = 0.01
-"""By how much of its time a schedule must beat the default one."""
-
-
-def winner(records: Sequence[Record]) -> Record | None:
-    """The best of a task's records on one target; None where none works."""
-    last = max((record.contest for record in records if record.seconds), default=0)
-    if last <= 0:
-        # The last time that a candidate was measured again counts, else its trial.
-        latest = {record.steps: record for record in sorted(
-            records, key=lambda record: -record.contest) if record.seconds}
-        working = list(latest.values())
-    else:
-        working = [record for record in records if record.contest == last and record.seconds]
-    best = min(working, key=lambda record: record.minimum, default=None)
-    default = next((record for record in working if is_default(record)), None)
-    if best is None or default is None or best.minimum < (1 - MARGIN) * default.minimum:
-        return best
-    return default
-
-
-def is_default(record: Record) -> bool:
-    """Whether this is the schedule that the rules choose."""
-    return not record.config
-
 
 class ApplyHistoryBest:
     """The best known schedule by the structural hash of a kernel, for one target. Calling it with a
-    hash gives the steps, or None where the default schedule is to be used."""
+    hash gives the steps, or None where the default schedule is to be used.
+
+    A record counts where the features of its class (`CLASS_FEATURES`) are the target's. Of several
+    machines of the class, or ways of timing, those of this very machine are believed first, else
+    those with most records of the kernel; they are never mixed.
+    """
 
     def __init__(self, records: Iterable[Record], target: Target) -> None:
         self.target = target
@@ -68,13 +46,7 @@ class ApplyHistoryBest:
                 groups.setdefault(record.task, []).append(record)
         self.best: dict[str, Record] = {}
         for task, found in groups.items():
-            # Of several machines of the class, this one knows best, else the one with most records.
-            machines: dict[str, list[Record]] = {}
-            for record in found:
-                machines.setdefault(repr(sorted(record.target.items())), []).append(record)
-            here = repr(sorted(features.items()))
-            chosen = machines.get(here) or max(machines.values(), key=len)
-            if (best := winner(chosen)) is not None:
+            if (best := winner(_alike(found, features))) is not None:
                 self.best[task] = best
         self._tokens: list[Token[FindSchedule | None]] = []
 
@@ -92,6 +64,14 @@ class ApplyHistoryBest:
         SCHEDULES.reset(self._tokens.pop())
 
 
+def _alike(records: Sequence[Record], features: Mapping[str, Any]) -> list[Record]:
+    """Those of one machine that were timed alike."""
+    groups: dict[Any, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.conditions, []).append(record)
+    return max(groups.values(), key=lambda group: (group[0].target == features, len(group)))
+
+
 def apply_history_best(log: str | PathLike[str] | Iterable[Record],
                        target: Target | str | None = None) -> ApplyHistoryBest:
     """The best schedules in a tuning log (or records) for a target, by default this machine. Raises
@@ -99,16 +79,6 @@ def apply_history_best(log: str | PathLike[str] | Iterable[Record],
     machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
     records = read_log(Path(log)) if isinstance(log, str | PathLike) else log
     return ApplyHistoryBest(records, machine)
-
-
-DATA = Path(__file__).parent / "data"
-"""Records of common networks, measured on machines of several classes."""
-
-
-def shipped(target: Target | str | None = None) -> ApplyHistoryBest:
-    """The schedules that come with minitvm and fit a target, by default this machine."""
-    records = [record for path in sorted(DATA.glob("*.jsonl")) for record in read_log(path)]
-    return apply_history_best(records, target)
 
 
 def current_history() -> ApplyHistoryBest | None:

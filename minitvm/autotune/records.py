@@ -12,10 +12,12 @@ A line without its end is one that a kill cut short; it is dropped when the log 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import lzma
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +31,8 @@ from minitvm.te.steps import Step, steps_from_json, steps_to_json
 
 SCHEMA = 1
 """The version of the format; a log of another one is refused."""
+PACKED = ".xz"
+"""How the name of a log that is compressed ends: to be read, not to be tuned into."""
 ERRORS = ("build", "build timeout", "run", "crash", "timeout", "memory", "bounds", "wrong")
 """How a candidate can fail: not compiled, or not in time; refused to run, crashed, not ended, out
 of memory, written beyond its outputs, other values."""
@@ -67,6 +71,12 @@ class Record:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", measurement_key(
             self.task, self.target, self.steps, self.contest, self.threads, self.cache))
+
+    @property
+    def conditions(self) -> tuple[str, int, str]:
+        """The machine, and how it was timed there: times are only compared where these are
+        equal."""
+        return json.dumps(self.target, sort_keys=True), self.threads, self.cache
 
     @property
     def minimum(self) -> float:
@@ -156,12 +166,31 @@ def parse_log(data: bytes, name: str) -> tuple[list[Record], int]:
 
 
 def read_log(path: Path) -> list[Record]:
-    """The records of a log, which another process may be writing. Raises `TuningError`."""
+    """The records of a log, which another process may be writing; one whose name ends in `.xz` is
+    compressed. Raises `TuningError`."""
     try:
-        return parse_log(path.read_bytes(), str(path))[0]
+        data = path.read_bytes()
+        return parse_log(lzma.decompress(data) if path.suffix == PACKED else data, str(path))[0]
+    except (OSError, lzma.LZMAError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise TuningError(f"the tuning log {str(path)!r} can't be read: {reason}") from None
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Writes a log that is complete, compressed if its name ends in `.xz`; it appears whole or not
+    at all. Raises `TuningError`."""
+    data = "".join(record.to_line() for record in records).encode()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(lzma.compress(data) if path.suffix == PACKED else data)
+        os.replace(beside, path)
     except OSError as error:
-        raise TuningError(f"the tuning log {str(path)!r} can't be read: "
+        raise TuningError(f"the records can't be written to {str(path)!r}: "
                           f"{error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 class Log:
@@ -175,6 +204,9 @@ class Log:
     @staticmethod
     def open(path: Path) -> Log:
         """Opens a log, made where there is none, to go on with it. Raises `TuningError`."""
+        if path.suffix == PACKED:
+            raise TuningError(f"the tuning log {str(path)!r} is compressed and can't grow; "
+                              "name one without .xz")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minitvm.autotune.candidates import Candidates
-from minitvm.autotune.history import winner
+from minitvm.autotune.contest import decide
 from minitvm.autotune.measure.measurer import Measurer, Outcome
 from minitvm.autotune.model import load_xgboost
 from minitvm.autotune.options import TuneOptions
@@ -39,6 +39,8 @@ MOST_AGAIN = 4
 
 class Records(Protocol):
     """Where records are looked up and kept: a `Log`, or `Memory`."""
+
+    records: list[Record]
 
     def find(self, key: str) -> Record | None:
         """The record of a measurement that was made before."""
@@ -358,15 +360,23 @@ class Session:
     def _report(self, state: TaskState, compare: bool) -> TaskReport:
         default, best = state.default, state.best
         if compare and default and best and best.key != default.key:
-            default, best = self._contest(state, default, best)
+            self._contest(state, default, best)
+        decision = decide(self._records(state.task))
         problem = state.problem or ("" if default else "no time and no trials were left for it")
-        return TaskReport(
-            state.task.name, state.task.weight, state.seconds(default) if default else 0.0,
-            state.seconds(best) if best else 0.0, state.task.work.flops, state.trials,
-            dict(state.failures), problem)
+        chosen = (None, None) if problem or decision is None else (decision.default, decision.best)
+        before, after = (record.minimum if record else 0.0 for record in chosen)
+        return TaskReport(state.task.name, state.task.weight, before, after,
+                          state.task.work.flops, state.trials, dict(state.failures), problem)
 
-    def _contest(self, state: TaskState, default: Record, best: Record) -> tuple[Record, Record]:
-        """The default schedule and the winner, as timed in turns with others that came near."""
+    def _records(self, task: Task) -> list[Record]:
+        """What the log has of a task, as whoever applies it will see it."""
+        features = target_features(task.target)
+        wanted = (features, self.options.threads, self.options.cache)
+        return [record for record in self.log.records if record.task == task.key
+                and (record.target, record.threads, record.cache) == wanted]
+
+    def _contest(self, state: TaskState, default: Record, best: Record) -> None:
+        """Times the default schedule in turns with the best and others that came near."""
         limit = state.seconds(best) * (1 + max(best.noise, 0.05))
         rivals = sorted((item for item in state.found if item[1].key != default.key),
                         key=lambda item: (state.seconds(item[1]), item[1].key))
@@ -379,12 +389,7 @@ class Session:
             if all(known) or not any(known):
                 break
             number += 1
-        records = [r for r in self._measure(state, chosen, number) if r is not None]
-        won = winner(records)
-        compared = records[0] if records else default
-        if won is None or compared.error:
-            return default, default
-        return compared, won
+        self._measure(state, chosen, number)
 
 
 class ReplayMeasurer:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import minitvm
-from minitvm import autotune
-from minitvm.autotune.history import MARGIN, apply_history_best, coverage, explain_miss, winner
+from minitvm.autotune.contest import MARGIN, winner
+from minitvm.autotune.history import apply_history_best, coverage, explain_miss
 from minitvm.autotune.records import Record, target_features
 from minitvm.autotune.task import extract_tasks, kernel_tasks
 from minitvm.driver import optimize
@@ -144,5 +144,10 @@ def test_a_miss_names_the_nearest_record_and_what_differs(tasks):
     assert len(covered.misses) == 1 and covered.misses[0].name == task.name
 
 
-def test_shipped_schedules_are_a_history():
-    assert isinstance(autotune.shipped(), autotune.ApplyHistoryBest)
+def test_records_that_were_timed_in_different_ways_are_not_compared(tasks):
+    task, fast = tasks[0], other(tasks[0])
+    cold = [replace(record(task, task.default, 9.0), cache="cold"),
+            replace(record(task, fast, 5.0), cache="cold")]
+    warm = [record(task, task.default, 1.0), record(task, fast, 2.0), record(task, fast, 2.0, -1)]
+    assert apply_history_best([*cold, *warm])(task.key) is None
+    assert apply_history_best([*warm[:1], *cold])(task.key) == fast.steps

@@ -7,7 +7,7 @@ import sys
 import pytest
 from tiny_tasks import Invented, invented_seconds, scaled
 
-from minitvm.autotune.history import winner
+from minitvm.autotune.contest import winner
 from minitvm.autotune.measure.measurer import Outcome
 from minitvm.autotune.options import TUNER_NAMES
 from minitvm.autotune.records import Log, read_log

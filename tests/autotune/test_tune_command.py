@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from minitvm.autotune.records import read_log
-from minitvm.cli import main, parse_duration
+from minitvm.cli import main
+from minitvm.cli_options import parse_duration
 from minitvm.errors import OptionError
 from minitvm.report import plot
 

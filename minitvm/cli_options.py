@@ -1,0 +1,84 @@
+"""Words of a command line -> shapes, arrays, durations; what makes no sense is an `OptionError`."""
+
+from __future__ import annotations
+
+import re
+import tokenize
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from minitvm.errors import InputError, OptionError
+
+
+def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`["x=1,3,224,224"]` -> `{"x": (1, 3, 224, 224)}`; `"x="` is the shape of a scalar."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value in values:
+        name, equals, dims = value.rpartition("=")
+        words = [word.strip() for word in dims.split(",")] if dims.strip() else []
+        if not equals or not name or not all(re.fullmatch(r"[0-9]{1,18}", word) for word in words):
+            raise OptionError(f"--shape {value!r} is not NAME=DIM,DIM,... with positive integers; "
+                              "for example --shape input=1,3,224,224")
+        if name in shapes:
+            raise OptionError(f"--shape is given twice for the input {name!r}")
+        shapes[name] = tuple(int(word) for word in words)
+    return shapes
+
+
+def parse_cpus(text: str) -> list[int]:
+    """`"0,2"` -> `[0, 2]`."""
+    words = text.split(",")
+    if not all(re.fullmatch(r" *[0-9]{1,4} *", word) for word in words):
+        raise OptionError(f"--cpus {text!r} is not a list of CPU numbers; for example --cpus 0,1")
+    return [int(word) for word in words]
+
+
+def read_inputs(values: Sequence[str], known: Sequence[str]) -> dict[str, np.ndarray]:
+    """`["x=x.npy"]` -> `{"x": array}`. `known` names decide where a name ends that holds `=`."""
+    arrays: dict[str, np.ndarray] = {}
+    for value in values:
+        names = [name for name in known if value.startswith(f"{name}=")]
+        name = max(names, key=len) if names else value.partition("=")[0]
+        if "=" not in value or not name:
+            raise OptionError(f"--input {value!r} is not NAME=FILE.npy; "
+                              "for example --input input=picture.npy")
+        if name in arrays:
+            raise OptionError(f"--input is given twice for the input {name!r}")
+        arrays[name] = _read_array(name, Path(value[len(name) + 1:]))
+    return arrays
+
+
+def _read_array(name: str, file: Path) -> np.ndarray:
+    try:
+        with file.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":
+                raise InputError(f"the input {name!r} can't be read: {str(file)!r} is not a .npy "
+                                 "file; write one by numpy.save")
+            stream.seek(0)
+            return np.lib.format.read_array(stream, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, tokenize.TokenError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputError(f"the input {name!r} can't be read from {str(file)!r}: {reason}") from None
+
+
+def parse_words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_threads(text: str) -> list[int]:
+    """`"1,2"` -> `[1, 2]`."""
+    words = parse_words(text)
+    if not words or not all(re.fullmatch(r"[1-9][0-9]{0,3}", word) for word in words):
+        raise OptionError(f"--threads {text!r} is not a list of positive integers; "
+                          "for example --threads 1,2")
+    return [int(word) for word in words]
+
+
+def parse_duration(text: str) -> float:
+    """`"10m"` -> 600.0 seconds; also s and h."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(s|m|h)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise OptionError(f"--time {text!r} is not a duration; for example --time 90s, 10m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
