@@ -221,7 +221,7 @@ def test_help_explains_every_option_with_an_example(command):
 
 @pytest.mark.parametrize("words, message", [
     (["comple", "x.onnx"], "there is no command 'comple'; did you mean 'compile'?"),
-    (["xyz"], "there is no command 'xyz'; there are bench, compile, ops, run"),
+    (["xyz"], "there is no command 'xyz'; there are bench, compile, ops, pick-best, run"),
     (["compile", "x.onnx", "--shap", "x=1"], "--shap"),
     (["compile"], "Missing argument 'MODEL'"),
     (["run", "x.so", "--repeat", "0"], "0 is not in the range"),

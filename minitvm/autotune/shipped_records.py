@@ -41,11 +41,12 @@ def data_file(name: str, packed: bool = False) -> str:
     return f"{name}.jsonl{PACKED if packed else ''}"
 
 
-def shipped(target: Target | str | None = None, folder: Path = DATA) -> ApplyHistoryBest:
+def shipped(target: Target | str | None = None, folder: Path | None = None) -> ApplyHistoryBest:
     """The schedules that come with minitvm and suit a target, by default this machine: those of its
-    class, and of no other."""
+    class, and of no other. `folder` is where else to look for them."""
     machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
     name = machine_class(machine)
+    folder = folder or DATA
     files = [] if name is None else [folder / data_file(name, packed) for packed in (False, True)]
     records = [record for path in files if path.is_file() for record in read_log(path)]
     return apply_history_best(records, machine)

@@ -132,7 +132,7 @@ class Task:
 
     def _lowered(self, values: Mapping[str, Any]) -> Candidate:
         schedule, params = self.instantiate()
-        func = te.lower(schedule, list(params), name="candidate")
+        func = te.lower(schedule, list(params), name="candidate", target=self.target)
         return Candidate(values, schedule.steps, func)
 
 

@@ -12,6 +12,8 @@ from minitvm.autotune.measure.kernel import Timing
 from minitvm.autotune.task import example_arrays
 from minitvm.autotune.templates import Config, factorizations, template_key
 from minitvm.errors import OptionError
+from minitvm.tir import ir
+from minitvm.tir.text import print_func
 
 
 @autotune.template("tests.matmul")
@@ -111,3 +113,29 @@ def test_factorizations():
     assert list(factorizations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
     assert all(np.prod(sizes) == 24 for sizes in factorizations(24, 3))
     assert len(list(factorizations(2**5, 4))) == 56
+
+
+@autotune.template("tests.bytes")
+def products_of_bytes(rows):
+    """With an instruction where the target has it, which is tensorized."""
+    a = te.placeholder((rows, 64), "uint8", name="a")
+    w = te.placeholder((1, 16, 16 * 4), "int8", name="w")
+    k = te.reduce_axis((0, 64), name="k")
+
+    def element(i, j):
+        weight = w[j // 16, k.var // 4, j % 16 * 4 + k.var % 4]
+        return te.sum(ir.cast(a[i, k], "int32") * ir.cast(weight, "int32"), axis=k)
+
+    c = te.compute((rows, 16), element, name="c")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(c.op.reduce_axis[0], factor=4)
+    i, j = c.op.axis
+    s[c].reorder(i, outer, j, inner)
+    s[c].tensorize(j, te.intrinsics.dot_bytes(rows=1, lanes=16))
+    return s, [a, w, c]
+
+
+@pytest.mark.parametrize(("cpu", "has"), [("cascadelake", True), ("x86-64-v3", False)])
+def test_candidates_have_the_instructions_of_their_target_alone(cpu, has):
+    task = autotune.create_task("tests.bytes", (4,), f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+    assert ("vpdpbusd" in print_func(task.default.func)) == has
