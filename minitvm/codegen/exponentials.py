@@ -1,4 +1,4 @@
-"""exp, log, tanh, sigmoid and erf of float32 vectors, by polynomials.
+"""exp, decay, log, tanh, sigmoid and erf of float32 vectors, by polynomials.
 
 The polynomials are minimax fits of the relative error. A product that is added may fuse
 (`contract`); no other liberty is taken, so that infinities, NaN, signed zeros and subnormals come
@@ -11,6 +11,7 @@ import math
 
 from minitvm.codegen.arithmetic import compare
 from minitvm.codegen.float32 import ROUNDER, Float32
+from minitvm.tir.intrinsics import DECAY_LOW
 
 _EXP = (0.4999999341, 0.166665201, 0.0416683943, 0.0083687809, 0.0013814462)
 """(exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2."""
@@ -64,6 +65,24 @@ def _exp_parts(v: Float32, x: str) -> tuple[str, tuple[str, str]]:
         v.from_bits(v.integer_op("shl", v.integer_op("add", part, 127), 23))
         for part in (half, v.integer_op("sub", power, half)))
     return v.apply("add", high, tail), (first, second)
+
+
+def decay(v: Float32, x: str) -> str:
+    """exp(x) for x <= 0, where 2**n is a normal number; elsewhere 0.
+
+    With x held at that end nothing underflows on the way. A NaN passes both comparisons.
+    """
+    kept = v.f.pure(f"fcmp uge {v.kind} {x}, {v.real(DECAY_LOW)}")
+    x = v.choose(v.less(x, v.real(DECAY_LOW)), v.real(DECAY_LOW), x)
+    shifted = v.muladd(x, v.real(1 / math.log(2)), v.real(ROUNDER))
+    n = v.apply("sub", shifted, v.real(ROUNDER))
+    r = v.muladd(n, v.real(-_LOG_2), x)
+    r = v.muladd(n, v.real(_LOG_2 - math.log(2)), r)
+    part = v.muladd(v.polynomial(r, _EXP), v.apply("mul", r, r), r)
+    power = v.integer_op("shl", v.bits(shifted), 23)
+    scale = v.from_bits(v.integer_op("add", power, 127 << 23))
+    result = v.apply("mul", v.apply("add", part, v.real(1.0)), scale)
+    return v.choose(kept, result, v.real(0.0))
 
 
 def log(v: Float32, x: str) -> str:

@@ -1,9 +1,9 @@
 """The intrinsics of tir -> LLVM: vector polynomials for float32, libm a lane for the rest.
 
-Each of exp, log, tanh, sigmoid, erf, sin and cos becomes a small helper function of the module,
-made for one vector width. Greatest errors in units in the last place, of every 257th float, with or
-without fused multiply-add: exp 0.9, log 0.8, tanh 1.3, sigmoid 1.6, erf 1.3, sin 1.6, cos 1.6,
-rsqrt 1.5. `python -m minitvm.testing.ulp` measures them over all floats.
+Each of exp, decay, log, tanh, sigmoid, erf, sin and cos becomes a small helper function of the
+module, made for one vector width. Greatest errors in units in the last place, of every 257th float,
+with or without fused multiply-add: exp 0.9, decay 1.0, log 0.8, tanh 1.3, sigmoid 1.6, erf 1.3,
+sin 1.6, cos 1.6, rsqrt 1.5. `python -m minitvm.testing.ulp` measures them over all floats.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from minitvm.codegen.float32 import ROUNDER, Float32, Rule, call_helper
 from minitvm.codegen.half import widened
 from minitvm.codegen.text import FunctionText, constant, llvm_type, suffix
 from minitvm.errors import CodegenError
+from minitvm.tir.intrinsics import DECAY_LOW
 
 _POLYNOMIALS: dict[str, Rule] = {
-    "exp": exponentials.exp, "log": exponentials.log, "tanh": exponentials.tanh,
-    "sigmoid": exponentials.sigmoid, "erf": exponentials.erf, "sin": trigonometry.sin,
-    "cos": trigonometry.cos}
+    "exp": exponentials.exp, "decay": exponentials.decay, "log": exponentials.log,
+    "tanh": exponentials.tanh, "sigmoid": exponentials.sigmoid, "erf": exponentials.erf,
+    "sin": trigonometry.sin, "cos": trigonometry.cos}
 _LIBM = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "sin": "sin", "cos": "cos",
          "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
          "cosh": "cosh", "pow": "pow"}
@@ -56,6 +57,8 @@ def intrinsic(f: FunctionText, name: str, dtype: str, arguments: list[str], give
         return f.pure(f"fdiv {llvm_type(dtype)} {constant(1.0, dtype)}, {root}")
     if name in _POLYNOMIALS and dtypes.element(dtype) == "float32":
         return call_helper(f, name, _POLYNOMIALS[name], dtype, arguments[0])
+    if name == "decay":
+        return _decay(f, dtype, arguments[0])
     if name == "sigmoid":
         return _sigmoid(f, dtype, arguments[0], lambda x: intrinsic(f, "exp", dtype, [x], dtype))
     if name == "ldexp":
@@ -110,6 +113,14 @@ def _ldexp(f: FunctionText, dtype: str, x: str, n: str) -> str:
     shifted = v.apply("add", n, v.real(ROUNDER + 127))
     power = v.integer_op("sub", v.bits(shifted), v.bits(v.real(ROUNDER)))
     return v.apply("mul", x, v.from_bits(v.integer_op("shl", power, 23)))
+
+
+def _decay(f: FunctionText, dtype: str, x: str) -> str:
+    """exp of libm, zero where `decay` is."""
+    kind, flag = llvm_type(dtype), llvm_type(dtypes.vector("bool", dtypes.lanes(dtype)))
+    far = compare(f, "lt", dtype, x, constant(DECAY_LOW, dtype))
+    power = _each_lane(f, "exp", dtype, [x])
+    return f.pure(f"select {flag} {far}, {kind} {constant(0.0, dtype)}, {kind} {power}")
 
 
 def _sigmoid(f: FunctionText, dtype: str, x: str, exp: Callable[[str], str]) -> str:

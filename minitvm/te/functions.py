@@ -29,6 +29,7 @@ def _unary(name: str) -> Callable[[Any], Expr]:
 
 
 exp, log, sqrt, rsqrt = _unary("exp"), _unary("log"), _unary("sqrt"), _unary("rsqrt")
+decay = _unary("decay")
 tanh, sigmoid, erf = _unary("tanh"), _unary("sigmoid"), _unary("erf")
 sin, cos, floor, ceil = _unary("sin"), _unary("cos"), _unary("floor"), _unary("ceil")
 trunc, round, abs = _unary("trunc"), _unary("round"), _unary("abs")

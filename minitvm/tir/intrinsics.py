@@ -45,10 +45,20 @@ def _ldexp(x: Any, n: Any) -> Any:
     return x * power
 
 
+DECAY_LOW = -87.25
+"""Below it `decay` is zero: above, e to that power is a normal number in float32."""
+
+
+def _decay(x: Any) -> Any:
+    """e to the power x, of at most zero; not defined for others."""
+    return np.where(x < DECAY_LOW, np.zeros_like(x), np.exp(x))
+
+
 TABLE: dict[str, Intrinsic] = {
     row.name: row
     for row in (
         Intrinsic("exp", 1, np.exp, ulp=2),
+        Intrinsic("decay", 1, _decay, ulp=2),
         Intrinsic("log", 1, np.log, ulp=2),
         Intrinsic("sqrt", 1, np.sqrt),
         Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), ulp=2),

@@ -79,11 +79,26 @@ def test_ends_are_exact(name):
     np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(expected)[number])
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_decay_is_exp_up_to_zero_where_that_is_a_normal_number(target):
+    values = SAMPLES[~(SAMPLES > 0)]
+    got = evaluate("decay", values, target)
+    with np.errstate(all="ignore"):
+        exact = np.exp(values.astype(np.float64))
+    far = values < intrinsics.DECAY_LOW
+    assert np.nanmin(exact[~far]) > np.finfo(np.float32).tiny
+    assert not got[far].any() and np.isnan(got[np.isnan(values)]).all()
+    assert ulp.ulps(got[~far], exact[~far]).max() <= intrinsics.TABLE["decay"].ulp
+    assert evaluate("decay", np.float32([0.0, -0.0, -np.inf, np.nan]), target, 4).tolist()[:3] == [
+        1.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", [n for n, row in intrinsics.TABLE.items()
                                   if row.arity == 1 and row.floats_only and row.kind == "same"])
 def test_every_intrinsic_of_every_float(name, dtype):
     values = np.concatenate([np.linspace(0.01, 0.99, 50), [1.0, 0.0]]).astype(dtype)
+    values = -100 * values if name == "decay" else values
     got = evaluate(name, values, TARGETS[0], 4)
     with np.errstate(all="ignore"):
         exact = np.asarray(intrinsics.TABLE[name].meaning(values.astype(np.longdouble)))

@@ -163,9 +163,11 @@ class _Layouts:
                 return True
         types: tuple[Any, ...] = tuple(argument.type for argument in arguments)
         choice = op.alter_layout(types, self.target)
+        wanted = (None,) * len(arguments) if choice is None else choice.arguments
+        if any(wanted[i] is None and not _is_free(form.layout, arguments[i])
+               for i, form in given.items()):
+            remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
         if choice is None:
-            if any(not _is_free(form.layout, arguments[i]) for i, form in given.items()):
-                remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
             return False
         followed = from_choice(choice)
         if followed is None:

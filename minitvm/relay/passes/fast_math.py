@@ -56,7 +56,7 @@ def _fast(op: Op) -> Op | None:
             return FastTanh()
         case Erf():
             return FastErf()
-        case Softmax(axis):
-            return FastSoftmax(axis)
+        case Softmax(axis, lanes):
+            return FastSoftmax(axis, lanes)
         case _:
             return None

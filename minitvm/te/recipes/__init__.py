@@ -11,6 +11,7 @@ from minitvm.te.recipes.injective import schedule_default, schedule_outputs, sch
 from minitvm.te.recipes.lrn import schedule_lrn
 from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
 from minitvm.te.recipes.rows import schedule_standardize
+from minitvm.te.recipes.softmax import schedule_softmax
 from minitvm.te.recipes.winograd import schedule_winograd_input, schedule_winograd_output
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "schedule_matmul",
     "schedule_outputs",
     "schedule_reduce",
+    "schedule_softmax",
     "schedule_standardize",
     "schedule_winograd_input",
     "schedule_winograd_output",

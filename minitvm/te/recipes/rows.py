@@ -5,73 +5,98 @@
         sums, mean; squares, factor                        in vectors, then over their lanes
         output = epilogue((row - mean) * factor)
 
-Several rows together, so that the sums over lanes, which are chains of additions, overlap.
+Several rows together, so that their sums, which are chains of additions, overlap. Rows of an input
+that need no padding are not copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from minitvm.target import Target
 from minitvm.te.recipes.injective import schedule_default
-from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
+from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import fuse_rows, split_by
-from minitvm.te.recipes.share import share, work
+from minitvm.te.recipes.share import share
 from minitvm.te.schedule import Schedule, StageHandle
-from minitvm.te.tensor import Tensor
+from minitvm.te.tensor import Compute, IterVar, Placeholder, Tensor
+from minitvm.tir import ir
 
 ROWS = 4
 """Rows together."""
 ROW_BYTES = 32 * 1024
 """The most memory of the rows together: they should stay in the first cache."""
-PREFIX = "standardize_"
 
 
 def schedule_standardize(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
     """The nest above, where the output has the elements of the data; else the default."""
     result = find_tag("standardize", [output])
-    rows = find_tag(PREFIX + "rows", [output])
-    same = result is not None and [*map(extent_of, result.axis)] == [*output.extents()]
-    if result is None or rows is None or not same:
+    if result is None or [*map(extent_of, result.axis)] != [*output.extents()]:
         schedule_default(s, anchor, output, target)
         return
-    names = ("factor", "factor_sum", "squares", "mean", "mean_sum", "sums", "rows")
-    parts = [op for name in names if (op := find_tag(PREFIX + name, [output])) is not None]
-    inline_injective(s, [output], keep=parts)
-    count, length = (extent_of(axis) for axis in rows.axis)
+    schedule_rows(s, output, parts_of(output, "standardize_"), target)
+
+
+def parts_of(output: Tensor, prefix: str) -> dict[str, Compute]:
+    """The stages whose tags have a prefix, without it, the last one first."""
+    return {op.tag.removeprefix(prefix): op for op in reversed(computations([output]))
+            if op.tag.startswith(prefix)}
+
+
+def is_input(data: Compute) -> bool:
+    """Whether a computation is an input as it is."""
+    (body,) = data.bodies
+    return isinstance(body, ir.Read) and isinstance(body.tensor.op, Placeholder)
+
+
+def schedule_rows(s: Schedule, output: Tensor, parts: Mapping[str, Compute], target: Target,
+                  operations: int = 1) -> None:
+    """Computes a few rows of the output together, and for these the `parts`, last one first, of
+    which `data` says how many rows there are, and how long they are; so many `operations` for each
+    element."""
+    count, length = map(extent_of, parts["data"].axis)
+    stages = [op for name, op in parts.items() if name != "data" or not is_input(op)]
+    inline_injective(s, [output], keep=stages)
     most = max(1, ROW_BYTES // (4 * length))
     together = decide("rows", min(ROWS, most), range(1, min(most, 2 * ROWS) + 1))
 
     out = s[output]
     axes, left = [*out.op.axis], count
-    leading = []
+    leading: list[IterVar] = []
     while left > 1:
         leading.append(axes.pop(0))
         left //= extent_of(leading[-1])
+    row = out.fuse(*axes)
     place = None
     if leading:
         place, inner = split_by(out, fuse_rows(out, leading), together)
         place = inner if place is None else place
     lanes = target.lanes(output.dtype)
-    _vectorize(out, lanes)
-    if place is None:
-        for op in parts:
-            _vectorize(s[op], lanes)
-        return
-    for op in parts:
-        s[op].compute_at(out, place)
+    if extent_of(row) >= lanes > 1:
+        if extent_of(row) > lanes:
+            _, row = out.split(row, factor=lanes)
+        out.vectorize(row)
+    for op in stages:
+        if place is not None:
+            s[op].compute_at(out, place)
         _vectorize(s[op], lanes)
-    share(out, [place], work(rows))
+    if place is not None:
+        share(out, [place], operations * count * length)
 
 
 def _vectorize(stage: StageHandle, lanes: int) -> None:
-    """Vectors along the last axis where it holds some, outside of what is reduced."""
+    """Vectors along the last axis where it holds some. What is reduced is outside of them, and of
+    the rows, whose sums are then in registers."""
     if len(stage.op.axis) < 2 or lanes == 1:
         return
     lane = stage.op.axis[-1]
-    if extent_of(lane) < lanes:
-        return
     if extent_of(lane) > lanes:
         _, lane = stage.split(lane, factor=lanes)
+    elif not stage.op.reduce_axis and extent_of(lane) < lanes:
+        return
     if stage.op.reduce_axis:
-        stage.reorder(*stage.op.reduce_axis, lane)
+        rows = stage.op.axis[0]
+        stage.reorder(*stage.op.reduce_axis, rows, lane)
+        stage.unroll(rows)
     stage.vectorize(lane)

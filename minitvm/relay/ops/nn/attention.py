@@ -27,6 +27,7 @@ from minitvm.relay.dim import Dim
 from minitvm.relay.ir import TensorType
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.families import read_broadcast
+from minitvm.relay.ops.nn.rows import greater
 from minitvm.relay.ops.nn.windows import stage
 from minitvm.te.recipes import schedule_attention
 from minitvm.tir import ir
@@ -194,14 +195,14 @@ class _Stages:
     def result(self) -> te.Tensor:
         """The values mixed as the softmax of the scores says."""
         masked = self._masked()
-        maximum = self._reduced(masked, te.max, "maximum")
+        maximum = self._reduced(masked, greater, "maximum")
         zero = ir.convert(0.0, self.q.dtype)
 
         def power(b: Expr, h: Expr, t: Expr, so: Expr, si: Expr) -> Any:
             most = maximum[b, h, t]
             if self.op.masked_is_zero:
                 most = te.select(ir.equal(most, te.min_value(most.dtype)), zero, most)
-            return te.exp(masked[b, h, t, so, si] - most)
+            return te.decay(masked[b, h, t, so, si] - most)
 
         powers = stage(masked.shape, power, "attention_powers")
         total = self._reduced(powers, te.sum, "sum")

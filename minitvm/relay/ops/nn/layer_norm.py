@@ -2,17 +2,16 @@
 
 The te stages of `nn.standardize`, rows r by blocks of lanes, by tag:
 
-    standardize_rows        r, n        the data, copied
-    standardize_sums        r, ni       lanes summed up over blocks
+    standardize_data        r, n        the data, copied
+    standardize_sum         r           by `rows.reduce_rows`, as are
+    standardize_squares     r           those of distances to the mean
     standardize_mean        r
-    standardize_squares     r, ni       of distances to the mean, summed up over blocks
     standardize_factor      r           1 / sqrt(variance + epsilon)
     standardize             as x        (row - mean) * factor
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,9 @@ from minitvm.relay.ir import Atom, TensorType, tensor_type
 from minitvm.relay.op import Emit, LayoutChoice, Op, Pattern, register
 from minitvm.relay.ops.broadcast import Add, Multiply
 from minitvm.relay.ops.composite import Composite
-from minitvm.relay.ops.nn.dense import joint_index, split_index
+from minitvm.relay.ops.nn.dense import joint_index
 from minitvm.relay.ops.nn.normalization import channel_axis
+from minitvm.relay.ops.nn.rows import copy_rows, reduce_rows
 from minitvm.relay.ops.nn.windows import stage
 from minitvm.relay.ops.transform import Transpose
 from minitvm.te.recipes import schedule_standardize
@@ -69,44 +69,28 @@ class Standardize(Op):
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         extents = x.extents()
-        leading, rest = extents[:x.ndim - self.axes], extents[x.ndim - self.axes:]
-        rows, length = prod(leading), prod(rest)
-        count = ir.convert(length, x.dtype)
+        leading, row = extents[:x.ndim - self.axes], extents[x.ndim - self.axes:]
+        zero, one = ir.convert(0.0, x.dtype), ir.convert(1.0, x.dtype)
+        count, epsilon = ir.convert(prod(row), x.dtype), ir.convert(self.epsilon, x.dtype)
+        data = copy_rows(x, self.axes, self.lanes, zero, "standardize_data")
+        shape = data.extents()
+        total = reduce_rows(shape, self.lanes, te.sum, data, "standardize_sum")
+        mean = stage(shape[:1], lambda r: total[r] / count, "standardize_mean")
 
-        def copied(r: Expr, n: Expr) -> Expr:
-            return x[(*split_index(r, leading), *split_index(n, rest))]
+        def square(r: Expr, n: Expr) -> Expr:
+            distance = data[r, n] - mean[r]
+            value = distance * distance
+            return value if shape[1] == prod(row) else te.select(n < prod(row), value, zero)
 
-        data = stage((rows, length), copied, "standardize_rows")
-        mean = self._sum(data, lambda r, n: data[r, n], "sums",
-                         "standardize_mean", lambda total: total / count)
-        epsilon, one = ir.convert(self.epsilon, x.dtype), ir.convert(1.0, x.dtype)
-        factor = self._sum(
-            data, lambda r, n: (data[r, n] - mean[r]) * (data[r, n] - mean[r]), "squares",
-            "standardize_factor", lambda total: one / te.sqrt(total / count + epsilon))
+        squares = reduce_rows(shape, self.lanes, te.sum, square, "standardize_squares")
+        factor = stage(shape[:1], lambda r: one / te.sqrt(squares[r] / count + epsilon),
+                       "standardize_factor")
 
         def element(*i: Expr) -> Expr:
-            r, n = joint_index(i[:len(leading)], leading), joint_index(i[len(leading):], rest)
+            r, n = joint_index(i[:len(leading)], leading), joint_index(i[len(leading):], row)
             return (data[r, n] - mean[r]) * factor[r]
 
         return stage(extents, element, "standardize")
-
-    def _sum(
-        self, data: te.Tensor, value: Callable[[Expr, Expr], Expr], tag: str, result: str,
-        finish: Callable[[Expr], Expr],
-    ) -> te.Tensor:
-        """What `finish` makes of the sum of a value over each row."""
-        rows, length = data.extents()
-        blocks = te.reduce_axis((0, -(-length // self.lanes)), "no")
-        lane = te.reduce_axis((0, self.lanes), "ni")
-
-        def part(r: Expr, ni: Expr) -> Any:
-            n = blocks.var * self.lanes + ni
-            inside = None if length % self.lanes == 0 else n < length
-            return te.sum(value(r, n), axis=blocks, where=inside)
-
-        parts = stage((rows, self.lanes), part, f"standardize_{tag}")
-        total = stage((rows,), lambda r: te.sum(parts[r, lane], axis=lane), f"{result}_sum")
-        return stage((rows,), lambda r: finish(total[r]), result)
 
     def schedule(
         self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
