@@ -52,6 +52,7 @@ from minitvm.relay.passes import (
     fold_constant,
     fold_scale_axis,
     fuse_attention,
+    fuse_gelu,
     fuse_layer_norm,
     fuse_ops,
     infer_type,
@@ -115,6 +116,7 @@ def relay_passes(target: Target) -> Sequential[Module]:
             winograd(target),  # convolutions of 3x3 with fewer products, where that pays
             simplify_expr,  # which meet other moves of elements there
             fast_math,  # from level 4 on: approximations
+            fuse_gelu,  # what is not approximated
             fold_constant,  # packs the weights
             dead_code_elimination,
             canonicalize_cast,  # after equal values were joined, which would undo it

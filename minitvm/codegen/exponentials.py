@@ -109,12 +109,12 @@ def log(v: Float32, x: str) -> str:
 
 
 def tanh(v: Float32, x: str) -> str:
-    """An odd polynomial near zero, 1 - 2 / (exp(2 |x|) + 1) further out."""
+    """An odd polynomial near zero, 1 - 2 e / (1 + e) with e = exp(-2 |x|) further out."""
     size = v.size(x)
     square = v.apply("mul", x, x)
     near = v.muladd(v.apply("mul", v.polynomial(square, _TANH), square), x, x)
-    grown = v.call("exp", exp, v.apply("add", size, size))
-    far = v.apply("div", v.real(2.0), v.apply("add", grown, v.real(1.0)))
+    e = v.call("decay", decay, v.apply("mul", size, v.real(-2.0)))
+    far = v.apply("div", v.apply("add", e, e), v.apply("add", e, v.real(1.0)))
     far = v.apply("sub", v.real(1.0), far)
     return v.with_sign(v.choose(v.less(v.real(0.625), size), far, near), x)
 
@@ -146,6 +146,6 @@ def erf(v: Float32, x: str) -> str:
     square = v.apply("mul", x, x)
     near = v.muladd(v.polynomial(square, _ERF), x, x)
     bounded = v.choose(v.less(v.real(4.0), size), v.real(4.0), size)
-    rest = v.call("exp", exp, v.polynomial(bounded, _LOG_ERFC))
+    rest = v.call("decay", decay, v.polynomial(bounded, _LOG_ERFC))
     far = v.with_sign(v.apply("sub", v.real(1.0), rest), x)
     return v.choose(v.less(v.real(1.0), size), far, near)

@@ -66,6 +66,11 @@ def value(scope: Scope, expr: ir.Expr) -> str:
             return _replicate(f, vector.dtype, value(scope, vector), dtypes.lanes(dtype))
         case ir.Call("prefetch", (ir.Address(buffer, offset),), _):
             return _prefetch(scope, buffer, index_value(scope, offset))
+        case ir.Call("pow", (base, exponent), dtype) if (times := _small_power(exponent)):
+            factor = result = value(scope, base)
+            for _ in range(times - 1):
+                result = arithmetic.binary(f, "mul", dtype, result, factor)
+            return result
         case ir.Call(name, arguments, dtype):
             given = [value(scope, argument) for argument in arguments]
             if name in instructions.TABLE:
@@ -84,6 +89,14 @@ def value(scope: Scope, expr: ir.Expr) -> str:
         f"the expression {type(expr).__name__} of dtype {getattr(expr, 'dtype', '?')} is not in "
         "the machine form of tir; run tir.passes.LOWERING before code generation"
     )
+
+
+def _small_power(exponent: ir.Expr) -> int:
+    """An exponent of 2 or 3, of which products come as near as a function of libm; else 0."""
+    match exponent:
+        case ir.Broadcast(ir.Const(number, _), _) | ir.Const(number, _) if number in (2, 3):
+            return int(number)
+    return 0
 
 
 def _connective(scope: Scope, expr: ir.And | ir.Or, a: ir.Expr, b: ir.Expr) -> str:

@@ -106,6 +106,25 @@ def test_every_intrinsic_of_every_float(name, dtype):
     assert ulp.ulps(got, exact).max() <= bound
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("exponent", [2, 3])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_small_powers_are_products(exponent, dtype, lanes):
+    x = np.concatenate([np.linspace(-4, 4, 63), [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(dtype)
+
+    def body(a):
+        number = ir.Const(float(exponent), dtype)
+        power = number if lanes == 1 else ir.Broadcast(number, lanes)
+        return ir.Call("pow", (a, power), a.dtype)
+
+    func = elementwise("power", [dtype] * 1, [body], len(x), lanes)
+    result = empty_outputs(func, 1)
+    target = TARGETS[0]
+    build_kernel(func, target)(x, *result)
+    assert ulp.ulps(result[0], x.astype(np.longdouble) ** exponent).max() <= 2
+    assert b"pow" not in compile_kernel(func, target).object.replace(b"power", b"")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ldexp_is_exact(dtype):
     n = np.arange(-126, 129).astype(dtype)

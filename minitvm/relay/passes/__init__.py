@@ -16,6 +16,7 @@ from minitvm.relay.passes.fast_math import fast_math
 from minitvm.relay.passes.fold_constant import fold_constant
 from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
 from minitvm.relay.passes.fuse_attention import fuse_attention
+from minitvm.relay.passes.fuse_gelu import fuse_gelu
 from minitvm.relay.passes.fuse_layer_norm import fuse_layer_norm
 from minitvm.relay.passes.fuse_ops import fuse_ops
 from minitvm.relay.passes.infer_type import infer_type
@@ -40,6 +41,7 @@ ALL: tuple[Pass[Module], ...] = (
     fold_constant,
     fold_scale_axis,
     fuse_attention,
+    fuse_gelu,
     fuse_layer_norm,
     fuse_ops,
     infer_type,
@@ -84,6 +86,7 @@ __all__ = [
     "fold_constant",
     "fold_scale_axis",
     "fuse_attention",
+    "fuse_gelu",
     "fuse_layer_norm",
     "fuse_ops",
     "infer_type",
