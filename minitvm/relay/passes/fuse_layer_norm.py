@@ -1,4 +1,4 @@
-"""Relay -> relay in which layer normalisation written in small operators is `nn.standardize`."""
+"""Relay -> relay in which normalisation by rows written in small operators is `nn.standardize`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minitvm.relay.ir import Atom, Binding, Call, Constant, Module, Value, tenso
 from minitvm.relay.op import Op
 from minitvm.relay.ops.axes import all_axes
 from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Power, Subtract
-from minitvm.relay.ops.elementwise import Sqrt
+from minitvm.relay.ops.elementwise import Reciprocal, Rsqrt, Sqrt
 from minitvm.relay.ops.nn.layer_norm import Standardize
 from minitvm.relay.ops.reduce import Sum
 from minitvm.relay.passes.dead_code_elimination import without_dead_code
@@ -22,7 +22,8 @@ from minitvm.transform import make_pass
 @make_pass("FuseLayerNorm", opt_level=3)
 def fuse_layer_norm(module: Module) -> Module:
     """Makes a `nn.standardize` of (x - mean) / sqrt(variance + epsilon), whose statistics are taken
-    over the last axes; the square may be a product or a power. Results differ by rounding.
+    over the last axes, and of x / sqrt(mean square + epsilon). The square may be a product or a
+    power, the division a product with the reciprocal. Results differ by rounding.
 
     Before:
 
@@ -90,6 +91,26 @@ class _Reader:
         known = prod(extent for extent in extents if isinstance(extent, int))
         return (x, len(axes)) if known and count.data.item() == known else None
 
+    def square_root(self, atom: Atom) -> Atom | None:
+        """What the atom is the square root of."""
+        match self.arguments(atom, Sqrt):
+            case (x,):
+                return x
+        return None
+
+    def reciprocal_root(self, atom: Atom) -> Atom | None:
+        """What the atom is the reciprocal of the square root of."""
+        match self.arguments(atom, Rsqrt):
+            case (x,):
+                return x
+        match self.arguments(atom, Reciprocal):
+            case (root,):
+                return self.square_root(root)
+        match self.arguments(atom, Divide):
+            case (Constant() as one, root) if one.data.size == 1 and one.data.item() == 1:
+                return self.square_root(root)
+        return None
+
     def square(self, atom: Atom) -> Atom | None:
         """What the atom is the square of."""
         match self.arguments(atom, Multiply):
@@ -105,31 +126,41 @@ class _Reader:
 
 def _fused(builder: BlockBuilder, binding: Binding) -> Value | None:
     value = binding.value
-    if not isinstance(value, Call) or not isinstance(value.callee, Divide):
+    if not isinstance(value, Call) or not isinstance(value.callee, Divide | Multiply):
         return None
-    distance, deviation = value.arguments
-    reader = _Reader(builder, [binding.origin])
-    found = _variance(reader, deviation)
-    if found is None or not dtypes.is_float(tensor_type(distance).dtype):
-        return None
-    variance, epsilon = found
-    squares = reader.mean(variance)
-    if squares is None or reader.square(squares[0]) is not distance:
-        return None
-    match reader.arguments(distance, Subtract):
-        case (x, centre) if (mean := reader.mean(centre)) is not None and mean == (x, squares[1]):
-            op = Standardize(squares[1], epsilon)
-            return builder.emit(op, x, origin=merge_all(reader.origins), name=binding.var.name)
+    pairs = [value.arguments]
+    if isinstance(value.callee, Multiply):
+        pairs.append(value.arguments[::-1])
+    for distance, divisor in pairs:
+        reader = _Reader(builder, [binding.origin])
+        is_product = isinstance(value.callee, Multiply)
+        radicand = reader.reciprocal_root(divisor) if is_product else reader.square_root(divisor)
+        if radicand is not None and dtypes.is_float(tensor_type(distance).dtype):
+            found = _standardized(reader, distance, radicand)
+            if found is not None:
+                op, x = found
+                return builder.emit(op, x, origin=merge_all(reader.origins), name=binding.var.name)
     return None
 
 
-def _variance(reader: _Reader, deviation: Atom) -> tuple[Atom, float] | None:
-    """The variance and the number added to it, of sqrt(variance + epsilon)."""
-    match reader.arguments(deviation, Sqrt):
-        case (inner,):
-            pass
-        case _:
-            return None
+def _standardized(
+    reader: _Reader, distance: Atom, radicand: Atom
+) -> tuple[Standardize, Atom] | None:
+    """What gives the quotient of a distance and a square root, and of which data."""
+    found = _variance(reader, radicand)
+    squares = None if found is None else reader.mean(found[0])
+    if found is None or squares is None or reader.square(squares[0]) is not distance:
+        return None
+    outer = [*reader.origins]
+    match reader.arguments(distance, Subtract):
+        case (x, centre) if reader.mean(centre) == (x, squares[1]):
+            return Standardize(squares[1], found[1]), x
+    reader.origins = outer
+    return Standardize(squares[1], found[1], centered=False), distance
+
+
+def _variance(reader: _Reader, inner: Atom) -> tuple[Atom, float] | None:
+    """The variance and the number that is added to it."""
     match reader.arguments(inner, Add):
         case (variance, Constant() as epsilon) | (Constant() as epsilon, variance):
             if epsilon.data.size == 1 and tensor_type(variance) == tensor_type(inner):

@@ -163,16 +163,18 @@ ROWS = [((2, 3, 40), 1), ((7, 13), 1), ((13,), 1), ((2, 3, 5, 4), 3), ((3, 5, 7)
         ((1, 9, 16), 1), ((5, 48), 2), ((2, 9000), 1)]
 
 
+@pytest.mark.parametrize("centered", [True, False])
 @pytest.mark.parametrize(("shape", "axes"), ROWS, ids=str)
-def test_rows_are_standardized(shape: tuple[int, ...], axes: int) -> None:
+def test_rows_are_standardized(shape: tuple[int, ...], axes: int, centered: bool) -> None:
     x = normal(*shape) * 3 + 2
     along = tuple(range(len(shape) - axes, len(shape)))
     wide = x.astype(float)
-    wanted = (wide - wide.mean(along, keepdims=True)) / np.sqrt(
-        wide.var(along, keepdims=True) + 1e-5)
-    op = Standardize(axes)
-    for got in (op.evaluate(x), without_a_schedule(op, [x]),
-                without_a_schedule(Standardize(axes, lanes=4), [x]), machine_code(op, [x])):
+    distance = wide - wide.mean(along, keepdims=True) if centered else wide
+    wanted = distance / np.sqrt((distance**2).mean(along, keepdims=True) + 1e-5)
+    op = Standardize(axes, centered=centered)
+    padded = Standardize(axes, lanes=4, centered=centered)
+    for got in (op.evaluate(x), without_a_schedule(op, [x]), without_a_schedule(padded, [x]),
+                machine_code(op, [x])):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-5)
 
 

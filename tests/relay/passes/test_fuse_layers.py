@@ -151,7 +151,48 @@ def test_layer_normalisation_is_found(square: str, axes: tuple[int, ...]) -> Non
     assert call.callee.epsilon == pytest.approx(1e-3)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("fault", ["axis", "cube", "other", "centre"])
+@given(square=st.sampled_from(["product", "power"]), centered=st.booleans(),
+       root=st.sampled_from(["divide", "reciprocal", "one over", "rsqrt"]),
+       axes=st.sampled_from([(-1,), (1, 2)]), swapped=st.booleans())
+@settings(max_examples=30)
+def test_every_way_to_divide_by_the_deviation_is_found(
+    square: str, centered: bool, root: str, axes: tuple[int, ...], swapped: bool
+) -> None:
+    net = Net()
+    x = distance = net.input(2, 3, 10)
+    if centered:
+        distance = net("subtract", x, net("mean", x, axis=axes, keepdims=True))
+    squares = (net("multiply", distance, distance) if square == "product"
+               else net("power", distance, number(2)))
+    inner = net("add", net("mean", squares, axis=axes, keepdims=True), number(1e-3))
+    if root == "divide":
+        result = net("divide", distance, net("sqrt", inner))
+    else:
+        if root == "rsqrt":
+            factor = net("rsqrt", inner)
+        elif root == "reciprocal":
+            factor = net("reciprocal", net("sqrt", inner))
+        else:
+            factor = net("divide", number(1), net("sqrt", inner))
+        result = net("multiply", *((factor, distance) if swapped else (distance, factor)))
+    found = after(fuse_layer_norm, net.module(net("multiply", net.input(10), result)))
+    assert operators(found) == ["nn.standardize", "multiply"]
+    (call, _) = [binding.value for binding in found.main.body.bindings]
+    assert call.callee.centered is centered  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("fault", ["axis", "cube", "other", "two"])
+def test_what_is_no_normalisation_by_the_mean_square_stays(fault: str) -> None:
+    net = Net()
+    x, y = net.input(3, 4, 10), net.input(3, 4, 10)
+    squares = net("power", y if fault == "other" else x, number(3 if fault == "cube" else 2))
+    axes = (1,) if fault == "axis" else (-1,)
+    root = net("sqrt", net("add", net("mean", squares, axis=axes, keepdims=True), number(0.1)))
+    inverse = net("divide", number(2 if fault == "two" else 1), root)
+    not_found(fuse_layer_norm, net.module(net("multiply", x, inverse)))
+
+
+@pytest.mark.parametrize("fault", ["axis", "cube", "other"])
 def test_what_is_no_layer_normalisation_stays(fault: str) -> None:
     """Statistics of inner axes, a cube, another tensor's variance or mean."""
     net = Net()
@@ -164,6 +205,17 @@ def test_what_is_no_layer_normalisation_stays(fault: str) -> None:
     variance = net("mean", squares, axis=axes, keepdims=True)
     deviation = net("sqrt", net("add", variance, number(0.1)))
     not_found(fuse_layer_norm, net.module(net("divide", distance, deviation)))
+
+
+def test_a_distance_to_another_mean_is_not_centered_again() -> None:
+    net = Net()
+    x, y = net.input(3, 4, 10), net.input(3, 4, 10)
+    distance = net("subtract", x, net("mean", y, axis=(-1,), keepdims=True))
+    variance = net("mean", net("multiply", distance, distance), axis=(-1,), keepdims=True)
+    deviation = net("sqrt", net("add", variance, number(0.1)))
+    found = after(fuse_layer_norm, net.module(net("divide", distance, deviation)))
+    assert operators(found)[-2:] == ["subtract", "nn.standardize"]
+    assert not found.main.body.bindings[-1].value.callee.centered  # type: ignore[union-attr]
 
 
 def test_a_layer_whose_parts_are_used_elsewhere_is_still_one() -> None:

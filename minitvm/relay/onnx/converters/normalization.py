@@ -92,14 +92,9 @@ def _standardized(c: Conversion, x: Atom, axes: tuple[int, ...], epsilon: float)
     if sorted(axis % rank for axis in axes) == [*range(rank - len(axes), rank)]:
         return c.emit(Standardize(len(axes), epsilon), x)
     distance = c.emit(Subtract(), x, c.emit(Mean(axes, keepdims=True), x))
-    return c.emit(Divide(), distance, _root_mean_square(c, distance, axes, epsilon))
-
-
-def _root_mean_square(c: Conversion, x: Atom, axes: tuple[int, ...], epsilon: float) -> Atom:
-    square = c.emit(Mean(axes, keepdims=True), c.emit(Multiply(), x, x))
-    if epsilon:
-        square = c.emit(Add(), square, c.make(epsilon, c.type(x).dtype))
-    return c.emit(Sqrt(), square)
+    square = c.emit(Mean(axes, keepdims=True), c.emit(Multiply(), distance, distance))
+    variance = c.emit(Add(), square, c.make(epsilon, c.type(x).dtype))
+    return c.emit(Divide(), distance, c.emit(Sqrt(), variance))
 
 
 def _stashed(c: Conversion, x: Atom) -> Atom:
@@ -130,8 +125,8 @@ def rms_normalization(c: Conversion) -> Atom:
     """Divided by the root of the mean square over all axes from `axis` on; then scaled."""
     x, scale = c.input(0), c.input(1)
     data = _stashed(c, x)
-    root = _root_mean_square(c, data, _axes_from(c, x), c.number("epsilon", 1e-5))
-    normal = c.emit(Divide(), data, root)
+    op = Standardize(len(_axes_from(c, x)), c.number("epsilon", 1e-5), centered=False)
+    normal = c.emit(op, data)
     return c.emit(Multiply(), _as_dtype(c, normal, c.type(scale).dtype), scale)
 
 

@@ -5,9 +5,9 @@ The te stages of `nn.standardize`, rows r by blocks of lanes, by tag:
     standardize_data        r, n        the data, copied
     standardize_sum         r           by `rows.reduce_rows`, as are
     standardize_squares     r           those of distances to the mean
-    standardize_mean        r
+    standardize_mean        r           if it is centered, as is the sum
     standardize_factor      r           1 / sqrt(variance + epsilon)
-    standardize             as x        (row - mean) * factor
+    standardize             as x        (data - mean) * factor
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True, slots=True)
 class Standardize(Op):
-    """(x - mean) / sqrt(variance + epsilon), statistics taken over the last `axes` axes together.
+    """(x - mean) / sqrt(variance + epsilon), statistics taken over the last `axes` axes together;
+    x / sqrt(mean square + epsilon) where it is not `centered`.
 
     `lanes`: how many elements are summed up together (`alter_layout` says).
     """
@@ -51,6 +52,7 @@ class Standardize(Op):
     axes: int = 1
     epsilon: float = 1e-5
     lanes: int = 1
+    centered: bool = True
 
     def infer(self, x: TensorType) -> TensorType:
         if not dtypes.is_float(x.dtype):
@@ -63,7 +65,7 @@ class Standardize(Op):
         axes = tuple(range(x.ndim - self.axes, x.ndim))
         count = x.dtype.type(prod(x.shape[x.ndim - self.axes:]))
         with np.errstate(all="ignore"):
-            distance = x - x.sum(axes, keepdims=True) / count
+            distance = x - x.sum(axes, keepdims=True) / count if self.centered else x
             variance = (distance * distance).sum(axes, keepdims=True) / count
             return np.asarray(distance / np.sqrt(variance + x.dtype.type(self.epsilon)))
 
@@ -74,13 +76,18 @@ class Standardize(Op):
         count, epsilon = ir.convert(prod(row), x.dtype), ir.convert(self.epsilon, x.dtype)
         data = copy_rows(x, self.axes, self.lanes, zero, "standardize_data")
         shape = data.extents()
-        total = reduce_rows(shape, self.lanes, te.sum, data, "standardize_sum")
-        mean = stage(shape[:1], lambda r: total[r] / count, "standardize_mean")
+        mean: te.Tensor | None = None
+        if self.centered:
+            total = reduce_rows(shape, self.lanes, te.sum, data, "standardize_sum")
+            mean = stage(shape[:1], lambda r: total[r] / count, "standardize_mean")
+
+        def distance(r: Expr, n: Expr) -> Expr:
+            return data[r, n] if mean is None else data[r, n] - mean[r]
 
         def square(r: Expr, n: Expr) -> Expr:
-            distance = data[r, n] - mean[r]
-            value = distance * distance
-            return value if shape[1] == prod(row) else te.select(n < prod(row), value, zero)
+            value = distance(r, n) * distance(r, n)
+            is_padded = self.centered and shape[1] != prod(row)
+            return te.select(n < prod(row), value, zero) if is_padded else value
 
         squares = reduce_rows(shape, self.lanes, te.sum, square, "standardize_squares")
         factor = stage(shape[:1], lambda r: one / te.sqrt(squares[r] / count + epsilon),
@@ -88,7 +95,7 @@ class Standardize(Op):
 
         def element(*i: Expr) -> Expr:
             r, n = joint_index(i[:len(leading)], leading), joint_index(i[len(leading):], row)
-            return (data[r, n] - mean[r]) * factor[r]
+            return distance(r, n) * factor[r]
 
         return stage(extents, element, "standardize")
 
