@@ -10,6 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from networks import HOST, no_cache
 
+import minitvm
 from minitvm import relay
 from minitvm.relay.text import print_module
 from minitvm.target import Target
@@ -53,6 +54,70 @@ FAMILIES = {
 @given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=6))
 def test_operators_of_a_family(family, seeds):
     check(grow_case(seeds, operators=FAMILIES[family]), HOST, level=3)
+
+
+def costly_values_used_twice(y):
+    """Too long to be repeated: each is computed once, inside the loops of what is in front."""
+    first = relay.tanh(relay.sigmoid(y))
+    second = relay.multiply(first, first)
+    third = relay.sigmoid(relay.add(second, first))
+    return relay.multiply(third, relay.add(third, second))
+
+
+def weighted(operator, *shape, **attributes):
+    weights = np.random.default_rng(0).uniform(-0.3, 0.3, shape).astype(np.float32)
+    return lambda x: operator(x, relay.const(weights), **attributes)
+
+
+IMAGE, MATRIX = (1, 32, 14, 14), (40, 64)
+ANCHORS = {
+    "pointwise": (IMAGE, weighted(relay.nn.conv2d, 32, 32, 1, 1)),
+    "direct": (IMAGE, weighted(relay.nn.conv2d, 32, 32, 3, 3, padding=(1, 1))),
+    "strided": (IMAGE, weighted(relay.nn.conv2d, 48, 32, 3, 3, strides=(2, 2), padding=(1, 1))),
+    "winograd": ((1, 64, 28, 28), weighted(relay.nn.conv2d, 64, 64, 3, 3, padding=(1, 1))),
+    "depthwise": (IMAGE, weighted(relay.nn.conv2d, 32, 1, 3, 3, padding=(1, 1), groups=32)),
+    "groups": (IMAGE, weighted(relay.nn.conv2d, 32, 16, 3, 3, padding=(1, 1), groups=2)),
+    "small groups": (IMAGE, weighted(relay.nn.conv2d, 32, 4, 3, 3, padding=(1, 1), groups=8)),
+    "dense": (MATRIX, weighted(relay.nn.dense, 48, 64)),
+    "dense vector": ((1, 64), weighted(relay.nn.dense, 48, 64)),
+    "batch_matmul": ((2, 40, 64), weighted(relay.nn.batch_matmul, 2, 48, 64)),
+    "softmax": (MATRIX, relay.nn.softmax),
+    "softmax of columns": (MATRIX, lambda x: relay.nn.softmax(x, axis=0)),
+    "softmax of short rows": ((40, 3), relay.nn.softmax),
+    "softmax of ones": ((3, 1, 4, 1), lambda x: relay.nn.softmax(x, axis=1)),
+    "softmax between ones": ((2, 1, 3, 1), lambda x: relay.nn.softmax(x, axis=3)),
+    "log_softmax of squares": (MATRIX, lambda x: relay.nn.log_softmax(relay.multiply(x, x))),
+    "layer_norm": (MATRIX, lambda x: relay.nn.layer_norm(
+        x, relay.const(np.ones(64, "f4")), relay.const(np.zeros(64, "f4")))),
+    "lrn": (IMAGE, relay.nn.lrn),
+    "pool": (IMAGE, relay.nn.global_avg_pool2d),
+    "sum": (MATRIX, lambda x: relay.sum(x, axis=1)),
+}
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_values_used_several_times_behind_an_anchor(target, anchor):
+    shape, operator = ANCHORS[anchor]
+    x = relay.var("x", shape=shape)
+    module = relay.Module.from_expr(relay.Function([x], costly_values_used_twice(operator(x))))
+    array = np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32)
+    with no_cache():
+        compiled = minitvm.compile(module, target=target)
+    assert len([kernel for kernel in compiled.kernels if "multiply" in kernel.name]) == 1
+    with no_cache():
+        assert not compiled_difference(module, {"x": array}, exact=False, target=target)
+
+
+def test_what_is_read_twice_is_rounded_once():
+    """A product that is recomputed would be subtracted from its own maximum unrounded."""
+    x = relay.var("x", shape=(1, 4, 1, 8))
+    module = relay.Module.from_expr(relay.Function([x], relay.nn.log_softmax(
+        relay.multiply(x, x), axis=2)))
+    array = np.random.default_rng(1).uniform(-2, 2, (1, 4, 1, 8)).astype(np.float32)
+    with no_cache():
+        (result,) = minitvm.compile(module).run({"x": array}).values()
+    np.testing.assert_array_equal(result, 0)
 
 
 # --- the comparison itself ----------------------------------------------------------------------

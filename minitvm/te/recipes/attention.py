@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import prod
 
 from minitvm.target import Target
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import Extents, product_tiles, product_total
@@ -65,7 +65,7 @@ def schedule_attention(s: Schedule, anchor: Tensor, output: Tensor, target: Targ
     if result is None or [*map(extent_of, result.axis)] != [*output.extents()]:
         schedule_default(s, anchor, output, target)
         return
-    inline_injective(s, [output], keep=parts.values())
+    left = inline_injective(s, [output], keep=parts.values())
     scores, mix = parts["scores"], parts["mix"]
     rows, key_blocks, lanes = (extent_of(axis) for axis in scores.axis[2:])
     depth, keys = extent_of(scores.reduce_axis[0]), extent_of(mix.reduce_axis[0])
@@ -77,6 +77,7 @@ def schedule_attention(s: Schedule, anchor: Tensor, output: Tensor, target: Targ
     out = s[output]
     outer, columns = _output_tile(out, tile, lanes)
     place = outer[-1]
+    place_epilogue(left, out, mix)
     for tag in ("keys", "values"):
         _pack(s[parts[tag]])
     _mixture(s[mix], out, columns or place)

@@ -22,7 +22,7 @@ from math import prod
 from minitvm import dtypes
 from minitvm.target import Target
 from minitvm.te.pragmas import PREFETCH
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
@@ -111,7 +111,7 @@ def _prefetch_weights(
 
 def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     conv = _accumulator(s, op, output)
-    inline_injective(s, [output], keep=[op])
+    left = inline_injective(s, [output], keep=[op])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, points, _ = (extent_of(axis) for axis in op.axis)
     tile = decide_tile(points, blocks, extent_of(co) * extent_of(ci), target, op.attrs["groups"])
@@ -127,6 +127,7 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
         _reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
     out.vectorize(fi)
     _unroll(out, fo_inner, p_inner)
+    place_epilogue(left, out, op)
 
     inner = (fo_outer or p_outer) if points_outside else (p_outer or fo_outer)
     conv.compute_at(out, inner or n)
@@ -145,7 +146,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     pad = find_tag("pad", [output])
     if pad is not None and decide("padding", "copied", ("copied", "guarded")) == "guarded":
         pad = None
-    inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
+    left = inline_injective(s, [output], keep=[op, *([pad] if pad else [])])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, rows, columns, _ = (extent_of(axis) for axis in op.axis)
     reduction = extent_of(co) * extent_of(ci) * extent_of(ky) * extent_of(kx)
@@ -162,6 +163,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     _reorder(out, n, fo_outer, y_outer, x_outer, *tile_axes, fi)
     out.vectorize(fi)
     _unroll(out, *tile_axes)
+    place_epilogue(left, out, op)
 
     conv.compute_at(out, x_outer or y_outer or fo_outer or n)
     share(out, _outer_loops(op, [fo_outer], y_outer, target), work(op))
@@ -205,7 +207,7 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     border would cost a third more.
     """
     conv = _accumulator(s, op, output)
-    inline_injective(s, [output], keep=[op])
+    left = inline_injective(s, [output], keep=[op])
     columns = extent_of(op.axis[3])
     taps, stride = extent_of(op.reduce_axis[1]), op.attrs["strides"][1]
     points = decide("points", depthwise_points(columns, taps, stride, target),
@@ -217,6 +219,7 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     _reorder(out, n, co, y, x_outer, x_inner, ci)
     out.vectorize(ci)
     _unroll(out, x_inner)
+    place_epilogue(left, out, op)
 
     conv.compute_at(out, x_outer or y)
     share(out, [n, co, y], work(op))
@@ -234,7 +237,7 @@ def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     pad = find_tag("pad", [output])
     merged = find_tag("conv2d_nchwc_merge", [output])
     assert merged is not None
-    inline_injective(s, [output], keep=[op, merged, *([pad] if pad else [])])
+    left = inline_injective(s, [output], keep=[op, merged, *([pad] if pad else [])])
     pointwise = op.tag == "conv2d_nchwc_groups_pointwise"
     blocks, columns = extent_of(op.axis[2]), extent_of(op.axis[-2])
     tile = decide_tile(columns, blocks, prod(map(extent_of, op.reduce_axis)), target)
@@ -246,6 +249,7 @@ def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     _reorder(out, n, row, x_outer, fo, x_inner, fi)
     out.vectorize(fi)
     _unroll(out, x_inner)
+    place_epilogue(left, out, op)
     if merged is not output.op:
         s[merged].compute_at(out, fo)
         s[merged].vectorize(merged.axis[-1])

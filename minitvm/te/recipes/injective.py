@@ -27,18 +27,24 @@ def schedule_outputs(s: Schedule, outputs: Sequence[Tensor], target: Target) -> 
         place_at(left, s[outputs[0]])
 
 
-def schedule_default(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
-    """For operators without a recipe: a reduction's, or an injective kernel's."""
+def schedule_default(s: Schedule, anchor: Tensor, output: Tensor, target: Target,
+                     keep: Sequence[Compute] = ()) -> None:
+    """For operators without a recipe: a reduction's, or an injective kernel's. `keep` is computed
+    once, whole, in front of reductions."""
     if any(op.reduce_axis for op in computations([output])):
-        schedule_reduce(s, output, target)
+        for op in keep:
+            vectorize_inner(s[op], target)
+            share_outer(s[op])
+        schedule_reduce(s, output, target, keep)
     else:
         schedule_outputs(s, [output], target)
 
 
-def schedule_reduce(s: Schedule, output: Tensor, target: Target) -> None:
+def schedule_reduce(s: Schedule, output: Tensor, target: Target,
+                    keep: Sequence[Compute] = ()) -> None:
     """Reductions, each computed whole, with vectors along the innermost kept axis if it is long
     enough; what follows is vectorized by itself."""
-    for stage in inline_injective(s, [output]):
+    for stage in inline_injective(s, [output], keep):
         _vectorize_reduction(stage, target)
     if s[output].op.reduce_axis:
         _vectorize_reduction(s[output], target)
@@ -86,6 +92,23 @@ def place_at(stages: Sequence[StageHandle], consumer: StageHandle) -> None:
     for stage in reversed(stages):
         if len(loops) > 1 and not stage.op.reduce_axis:
             stage.compute_at(consumer, loops[-2])
+
+
+def place_epilogue(left: Sequence[StageHandle], out: StageHandle, product: Compute) -> None:
+    """Computes what follows a product and is used several times where the output is: once for each
+    of its vectors, where it has some. The last two loops of `out` must have their final places."""
+    place, vector = out.leaf_iter_vars[-2:]
+    lanes = extent_of(vector) if out.stage.annotations.get(vector) == "vectorized" else 1
+    for stage in reversed(left):
+        assert isinstance(stage.op, Compute)
+        if all(op is not product for op in computations(stage.op.inputs)):
+            continue
+        stage.compute_at(out, place)
+        if lanes > 1:
+            lane = stage.op.axis[-1]
+            if extent_of(lane) > lanes:
+                _, lane = stage.split(lane, factor=lanes)
+            stage.vectorize(lane)
 
 
 def _vectorize_reduction(stage: StageHandle, target: Target) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minitvm.target import Target
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
@@ -102,6 +102,8 @@ def split_by(stage: StageHandle, axis: IterVar, factor: int) -> tuple[IterVar | 
 def fuse_rows(stage: StageHandle, axes: Sequence[IterVar]) -> IterVar:
     """One axis over all rows; those of extent 1, which have no loop, stay outside."""
     long = [axis for axis in axes if extent_of(axis) != 1] or list(axes[-1:])
+    if len(long) < len(axes):
+        stage.reorder(*(axis for axis in axes if axis not in long), *long)
     return stage.fuse(*long)
 
 
@@ -113,7 +115,7 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
         schedule_default(s, anchor, output, target)
         return
     long = unpacked is not output.op and calls_functions(output, op)
-    inline_injective(s, [output], keep=[op, unpacked] if long else [op])
+    left = inline_injective(s, [output], keep=[op, unpacked] if long else [op])
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis)
     extents = Extents(rows, blocks, extent_of(op.reduce_axis[0]))
     tile = decide_product_tile(extents, target, EPILOGUE_REGISTERS if long else 0)
@@ -122,6 +124,7 @@ def schedule_dense(s: Schedule, anchor: Tensor, output: Tensor, target: Target) 
     outer = _output_tiles(out, tile, lanes)
     if not outer:
         return
+    place_epilogue(left, out, op)
     if long:
         _copy_tile(s[unpacked], out, outer[-1], lanes)
     dense = s[op]
@@ -187,7 +190,7 @@ def schedule_matmul(s: Schedule, anchor: Tensor, output: Tensor, target: Target)
     ):
         schedule_default(s, anchor, output, target)
         return
-    inline_injective(s, [output], keep=[op, right])
+    left = inline_injective(s, [output], keep=[op, right])
     rows, blocks, lanes = (extent_of(axis) for axis in op.axis[-3:])
     tile = decide_product_tile(Extents(rows, blocks, extent_of(op.reduce_axis[0])), target)
 
@@ -199,6 +202,7 @@ def schedule_matmul(s: Schedule, anchor: Tensor, output: Tensor, target: Target)
     outer = [*batch, *(axis for axis in (n_outer, m_outer) if axis is not None)]
     out.reorder(*outer, m_inner, n_block, lane)
     out.vectorize(lane)
+    place_epilogue(left, out, op)
 
     copy = s[right]
     *places, _, lane = copy.op.axis

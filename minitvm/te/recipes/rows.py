@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minitvm.target import Target
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import fuse_rows, split_by
@@ -31,17 +31,23 @@ ROW_BYTES = 32 * 1024
 
 def schedule_standardize(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
     """The nest above, where the output has the elements of the data; else the default."""
-    result = find_tag("standardize", [output])
+    result, parts = find_tag("standardize", [output]), parts_of(output, "standardize_")
     if result is None or [*map(extent_of, result.axis)] != [*output.extents()]:
-        schedule_default(s, anchor, output, target)
+        schedule_default(s, anchor, output, target, keep=copies(parts))
         return
-    schedule_rows(s, output, parts_of(output, "standardize_"), target)
+    schedule_rows(s, output, parts, target)
 
 
 def parts_of(output: Tensor, prefix: str) -> dict[str, Compute]:
     """The stages whose tags have a prefix, without it, the last one first."""
     return {op.tag.removeprefix(prefix): op for op in reversed(computations([output]))
             if op.tag.startswith(prefix)}
+
+
+def copies(parts: Mapping[str, Compute]) -> list[Compute]:
+    """The copied data, unless it is an input as it is. Computed again for each stage that reads it,
+    it would be rounded differently: with the operation behind, as one."""
+    return [op for name, op in parts.items() if name in ("data", "plain") and not is_input(op)]
 
 
 def is_input(data: Compute) -> bool:
@@ -57,7 +63,7 @@ def schedule_rows(s: Schedule, output: Tensor, parts: Mapping[str, Compute], tar
     element."""
     count, length = map(extent_of, parts["data"].axis)
     stages = [op for name, op in parts.items() if name != "data" or not is_input(op)]
-    inline_injective(s, [output], keep=stages)
+    repeated = inline_injective(s, [output], keep=stages)
     most = max(1, ROW_BYTES // (4 * length))
     together = decide("rows", min(ROWS, most), range(1, min(most, 2 * ROWS) + 1))
 
@@ -77,6 +83,8 @@ def schedule_rows(s: Schedule, output: Tensor, parts: Mapping[str, Compute], tar
         if extent_of(row) > lanes:
             _, row = out.split(row, factor=lanes)
         out.vectorize(row)
+    if place is not None:
+        place_epilogue(repeated, out, stages[0])
     for op in stages:
         if place is not None:
             s[op].compute_at(out, place)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minitvm.target import Target
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import fuse_rows, split_by
-from minitvm.te.recipes.rows import is_input, parts_of, schedule_rows
+from minitvm.te.recipes.rows import copies, is_input, parts_of, schedule_rows
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
@@ -46,24 +46,22 @@ def schedule_softmax(s: Schedule, anchor: Tensor, output: Tensor, target: Target
     if result is None or data is None or any(symbolic) or (
         [*map(extent_of, result.axis)] != [*output.extents()]
     ):
-        schedule_default(s, anchor, output, target)
+        schedule_default(s, anchor, output, target, keep=copies(parts))
         return
     if "sum_parts" in parts:
         schedule_rows(s, output, parts, target, OPERATIONS)
     elif "packed" in parts:
-        inline_injective(s, [output], keep=parts.values())
         _packed(s, output, parts, axis, extent_of(data.axis[-1]))
     else:
         if is_input(data):
             del parts["data"]
-        inline_injective(s, [output], keep=parts.values())
         _columns(s, output, parts, axis, target)
 
 
 def _row_by_row(s: Schedule, output: Tensor, axis: int) -> None:
     """For each row by itself, which is of a known extent, though how many there are is not."""
     parts = parts_of(output, PREFIX)
-    inline_injective(s, [output], keep=parts.values())
+    _inline(s, output, parts)
     for op in parts.values():
         s[op].compute_at(s[output], output.axis[axis - 1])
 
@@ -84,11 +82,18 @@ def _columns(s: Schedule, output: Tensor, parts: Mapping[str, Compute], axis: in
         block = [first]
     out.reorder(*places, n, *block, inner)
     out.vectorize(inner)
+    _inline(s, output, parts)
     for op in parts.values():
         if places:
             s[op].compute_at(out, places[-1])
         _column_vectors(s[op], lanes)
     share(out, places, OPERATIONS * work(out.op))
+
+
+def _inline(s: Schedule, output: Tensor, parts: Mapping[str, Compute]) -> None:
+    """Inlines what is neither one of the parts nor used several times."""
+    left = inline_injective(s, [output], keep=parts.values())
+    place_epilogue(left, s[output], next(iter(parts.values())))
 
 
 def _column_vectors(stage: StageHandle, lanes: int) -> None:
@@ -110,6 +115,7 @@ def _packed(s: Schedule, output: Tensor, parts: Mapping[str, Compute], axis: int
     """A vector of rows together."""
     out = s[output]
     place, _ = split_by(out, fuse_rows(out, out.op.axis[:axis]), lanes)
+    _inline(s, output, parts)
     for op in parts.values():
         if place is not None:
             s[op].compute_at(out, place)

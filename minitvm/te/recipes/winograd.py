@@ -7,7 +7,7 @@ are constants and the rows that elements share are computed once.
 from __future__ import annotations
 
 from minitvm.target import Target
-from minitvm.te.recipes.injective import schedule_default
+from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule
@@ -50,7 +50,7 @@ def schedule_winograd_output(s: Schedule, anchor: Tensor, output: Tensor, target
     if columns is None or result is None or output.extents() != tuple(map(extent_of, result.axis)):
         schedule_default(s, anchor, output, target)
         return
-    inline_injective(s, [output], keep=[columns, result])
+    left = inline_injective(s, [output], keep=[columns, result])
     tile = result.attrs["tile"]
     out = s[output]
     n, block, y, x, lane = out.op.axis
@@ -60,6 +60,7 @@ def schedule_winograd_output(s: Schedule, anchor: Tensor, output: Tensor, target
     out.vectorize(lane)
     out.unroll(y_inner)
     out.unroll(x_inner)
+    place_epilogue(left, out, result)
 
     if result is not output.op:
         row = s[result]
