@@ -15,6 +15,7 @@ from minitvm.relay.ops import (
     nn,
     reduce,
     reduce_composite,
+    scan,
     transform,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "nn",
     "reduce",
     "reduce_composite",
+    "scan",
     "transform",
 ]

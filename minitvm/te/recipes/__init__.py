@@ -10,6 +10,7 @@ from minitvm.te.recipes.convolution import schedule_conv2d
 from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
 from minitvm.te.recipes.lrn import schedule_lrn
 from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
+from minitvm.te.recipes.recurrence import schedule_recurrence
 from minitvm.te.recipes.rows import schedule_standardize
 from minitvm.te.recipes.softmax import schedule_softmax
 from minitvm.te.recipes.winograd import schedule_winograd_input, schedule_winograd_output
@@ -22,6 +23,7 @@ __all__ = [
     "schedule_lrn",
     "schedule_matmul",
     "schedule_outputs",
+    "schedule_recurrence",
     "schedule_reduce",
     "schedule_softmax",
     "schedule_standardize",

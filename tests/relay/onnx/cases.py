@@ -373,6 +373,21 @@ ATTENTION = [
          outputs=("y", "keys", "values"), attributes={"is_causal": 1}),
     Case("Attention", [*HEADS, np.zeros((5, 7), bool)], first=24),
 ]
+ANGLES = [real(2, 5, 4), real(2, 5, 4, seed=4)]
+TABLES = [real(9, 3), real(9, 3, seed=4)]
+ROTARY = [
+    Case("RotaryEmbedding", [real(2, 3, 5, 8), *ANGLES]),
+    Case("RotaryEmbedding", [real(2, 3, 5, 8), *ANGLES], attributes={"interleaved": 1}),
+    Case("RotaryEmbedding", [real(2, 5, 24), *ANGLES], attributes={"num_heads": 3}),
+    Case("RotaryEmbedding", [real(2, 3, 5, 8), *TABLES, whole(2, 5) % 9],
+         attributes={"rotary_embedding_dim": 6}),
+]
+CUMULATIVE = [
+    Case("CumSum", [X, np.array(1)], [1]),
+    Case("CumSum", [X, np.array(-1, np.int32)], [1], attributes={"exclusive": 1}),
+    Case("CumSum", [whole(3, 4), np.array(0)], [1], attributes={"reverse": 1}),
+    Case("CumSum", [X, np.array(2)], [1], attributes={"exclusive": 1, "reverse": 1}),
+]
 EINSUM = [
     Case("Einsum", inputs, first=12, attributes={"equation": equation})
     for equation, inputs in (
@@ -388,5 +403,6 @@ EINSUM = [
     )
 ]
 
-CASES = [*UNARY, *PARAMETRIC, *BROADCAST, *CONSTANTS, *SHAPES, *JOINING, *REDUCTIONS, *PRODUCTS,
-         *WINDOWS, *RESIZING, *TRANSPOSED, *RECURRENT, *NORMALIZATION, *ATTENTION, *EINSUM]
+CASES = [*UNARY, *PARAMETRIC, *BROADCAST, *CONSTANTS, *SHAPES, *JOINING, *REDUCTIONS, *CUMULATIVE,
+         *PRODUCTS, *WINDOWS, *RESIZING, *TRANSPOSED, *RECURRENT, *NORMALIZATION, *ATTENTION,
+         *ROTARY, *EINSUM]

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from single_node import NEWEST, assert_agrees, compare, feeds, run_model, single_node
+
+import minitvm
 
 seeds = st.integers(0, 2**32 - 1)
 distinct_axes = st.lists(st.integers(-3, 2), max_size=3, unique_by=lambda axis: axis % 3)
@@ -281,3 +283,71 @@ def test_reductions(seed, name, keepdims, axes, opset):
     else:
         attributes = {"axes": axes} if axes else {}
         assert_agrees(name, [x], opset, keepdims=keepdims, expected=expected, **attributes)
+
+
+# --- transformers -------------------------------------------------------------------------------
+
+
+def assert_machine_code_agrees(
+    operator: str, inputs: list[np.ndarray | None], opset: int, constant: tuple[int, ...] = (),
+    kernels: int = 1, **attributes: Any,
+) -> None:
+    """Against the ONNX reference: the interpreter, and the compiled model, of so many kernels."""
+    wanted = assert_agrees(operator, inputs, opset, constant, **attributes)
+    model = single_node(operator, inputs, opset, constant, **attributes)
+    compiled = minitvm.compile(model)
+    assert compiled.kernel_calls == kernels
+    compare(operator, opset, list(compiled.run(feeds(inputs, constant)).values()), wanted)
+
+
+def real(seed: int, *shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@given(seed=seeds, data=st.data())
+@settings(max_examples=20)
+def test_rms_normalization(seed, data):
+    shape = tuple(data.draw(st.sampled_from([1, 2, 5, 16, 33])) for _ in range(
+        data.draw(st.integers(1, 3))))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    attributes: dict[str, Any] = {} if axis == -1 and data.draw(st.booleans()) else {"axis": axis}
+    if data.draw(st.booleans()):
+        attributes["epsilon"] = data.draw(st.sampled_from([1e-6, 0.1]))
+    scale = real(seed + 1, *shape[axis % len(shape):])
+    assert_machine_code_agrees("RMSNormalization", [real(seed, *shape), scale], 23, **attributes)
+
+
+@given(seed=seeds, data=st.data(), exclusive=st.integers(0, 1), reverse=st.integers(0, 1))
+@settings(max_examples=25)
+def test_cumulative_sum(seed, data, exclusive, reverse):
+    shape = tuple(data.draw(st.sampled_from([1, 2, 3, 17, 32])) for _ in range(
+        data.draw(st.integers(1, 3))))
+    axis = np.array(data.draw(st.integers(-len(shape), len(shape) - 1)),
+                    data.draw(st.sampled_from(["int32", "int64"])))
+    dtype = data.draw(st.sampled_from(["float32", "float64", "int32", "int64"]))
+    x = whole(seed, *shape).astype(dtype)
+    assert_machine_code_agrees("CumSum", [x, axis], data.draw(st.sampled_from([11, 14])), (1,),
+                               exclusive=exclusive, reverse=reverse)
+
+
+@given(seed=seeds, data=st.data(), interleaved=st.integers(0, 1))
+@settings(max_examples=25)
+def test_rotary_embedding(seed, data, interleaved):
+    batch, rows, heads = (data.draw(st.sampled_from([1, 2, 5])) for _ in range(3))
+    size = 2 * data.draw(st.sampled_from([1, 2, 5, 16, 24]))
+    turned = 2 * data.draw(st.integers(1, size // 2))
+    attributes: dict[str, Any] = {"interleaved": interleaved}
+    if turned < size or data.draw(st.booleans()):
+        attributes["rotary_embedding_dim"] = turned
+    if data.draw(st.booleans()):
+        x = real(seed, batch, heads, rows, size)
+    else:
+        x = real(seed, batch, rows, heads * size)
+        attributes["num_heads"] = heads
+    if data.draw(st.booleans()):
+        positions = np.random.default_rng(seed).integers(0, 7, (batch, rows))
+        tables = [real(seed + k, 7, turned // 2) for k in (1, 2)]
+        inputs = [x, *tables, positions]
+    else:
+        inputs = [x, *(real(seed + k, batch, rows, turned // 2) for k in (1, 2))]
+    assert_machine_code_agrees("RotaryEmbedding", inputs, 23, **attributes)

@@ -1,4 +1,5 @@
-"""ONNX's Attention: softmax(scale * q k' + bias) v by heads, with a cache of keys and values."""
+"""ONNX's Attention: softmax(scale * q k' + bias) v by heads, with a cache of keys and values; and
+RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from minitvm.relay.onnx.conversion import Conversion, Unsupported
 from minitvm.relay.onnx.converters.shapes import reshape_to
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.ops.broadcast import Add, Where
+from minitvm.relay.ops.gather import Take
 from minitvm.relay.ops.join import Concatenate
 from minitvm.relay.ops.nn.attention import Attention
+from minitvm.relay.ops.nn.rotary import RotaryEmbedding
 from minitvm.relay.ops.transform import Transpose
 
 HEADS_FIRST = Transpose(axes=(0, 2, 1, 3))
@@ -93,3 +96,29 @@ def _bias(c: Conversion, dtype: str, scores: tuple[int, int], before: int) -> At
     later = np.arange(keys) > np.arange(rows)[:, None] + before
     causal = c.make(np.where(later, -np.inf, 0), dtype)
     return causal if mask is None else c.emit(Add(), mask, causal)
+
+
+# --- positions ----------------------------------------------------------------------------------
+
+
+@converter("RotaryEmbedding", 23)
+def rotary_embedding(c: Conversion) -> Atom:
+    """Data of rank 3 holds the heads one after the other in its last axis. Positions, if given, say
+    which rows of the cosines and sines to take."""
+    x = c.input(0)
+    shape = c.shape(x)
+    heads_first = len(shape) == 4
+    data = x if heads_first else _with_heads(c, x, "num_heads")
+    c.ignore("num_heads")
+    size = c.shape(data)[3]
+    turned = c.integer("rotary_embedding_dim", 0) or size
+    tables = [c.input(1), c.input(2)]
+    positions = c.optional(3)
+    if positions is not None:
+        tables = [c.emit(Take(axis=0), table, positions) for table in tables]
+    for table in tables:
+        if turned % 2 or c.shape(table)[-1] != turned // 2:
+            raise ModelError(f"{c.node}: {turned} elements of a row are to be turned, which "
+                             f"{c.shape(table)[-1]} cosines and sines do not do")
+    op = RotaryEmbedding(c.flag("interleaved"), heads_first)
+    return reshape_to(c, c.emit(op, data, *tables), shape)

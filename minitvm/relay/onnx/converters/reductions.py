@@ -1,12 +1,14 @@
-"""ONNX reductions: over axes in an attribute or, later, in an input."""
+"""ONNX reductions: over axes in an attribute or, later, in an input; CumSum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from minitvm import dtypes
+from minitvm.errors import ModelError
 from minitvm.relay.ir import Atom
 from minitvm.relay.onnx.conversion import Conversion
+from minitvm.relay.onnx.converters.joining import axis_of
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.op import Op
 from minitvm.relay.ops.reduce import AllTrue, AnyTrue, ArgMax, ArgMin, Max, Min, Prod, Sum
@@ -18,6 +20,7 @@ from minitvm.relay.ops.reduce_composite import (
     ReduceLogSum,
     ReduceSumSquare,
 )
+from minitvm.relay.ops.scan import CumSum
 
 MakeReduction = Callable[[tuple[int, ...] | None, bool], Op]
 
@@ -88,3 +91,14 @@ def first_position(c: Conversion) -> Atom:
 def position(c: Conversion) -> Atom:
     """The first or last position of the extreme."""
     return _position(c, c.flag("select_last_index"))
+
+
+@converter("CumSum", 11)
+def cumulative_sum(c: Conversion) -> Atom:
+    """Along an axis that is an input."""
+    x = c.input(0)
+    axes = c.constant_integers(1, "the axis")
+    if len(axes) != 1:
+        raise ModelError(f"{c.node} sums up along one axis, not along {len(axes)}")
+    axis = axis_of(c, axes[0], c.type(x).rank)
+    return c.emit(CumSum(axis, c.flag("exclusive"), c.flag("reverse")), x)

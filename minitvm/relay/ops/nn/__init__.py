@@ -12,6 +12,7 @@ from minitvm.relay.ops.nn.matmul import Matmul
 from minitvm.relay.ops.nn.normalization import BatchNorm, Dropout
 from minitvm.relay.ops.nn.pad import Pad
 from minitvm.relay.ops.nn.pooling import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
+from minitvm.relay.ops.nn.rotary import RotaryEmbedding
 from minitvm.relay.ops.nn.softmax import LogSoftmax, Softmax
 from minitvm.relay.ops.nn.winograd import WinogradInput, WinogradOutput, WinogradWeight
 
@@ -36,6 +37,7 @@ __all__ = [
     "PRelu",
     "Pad",
     "Relu",
+    "RotaryEmbedding",
     "Softmax",
     "Standardize",
     "WinogradInput",
