@@ -3,15 +3,23 @@ memory cost themselves, and nothing else."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_tasks import scaled
 
+from minitvm.autotune.measure.folder import PREFIX, OwnedFolder
+from minitvm.autotune.measure.isolate import failure, isolate
 from minitvm.autotune.measure.kernel import Timing, compare
 from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
+from minitvm.autotune.records import ERRORS
 from minitvm.autotune.task import Candidate, extract_tasks
 from minitvm.errors import TuningError
 from minitvm.origin import origin
@@ -115,10 +123,10 @@ def test_a_bad_candidate_costs_itself_alone(measurer, name):
 
 def test_a_lost_worker_is_replaced(measurer):
     task = scaled(N)
-    measurer.measure(task, [task.default])
+    list(measurer.measure(task, [task.default]))
     os.kill(measurer._runner._process.pid, 9)
     measurer._runner._process.wait()
-    assert not measurer.measure(task, [task.default])[0].error
+    assert not next(measurer.measure(task, [task.default])).error
 
 
 def test_a_contest_times_in_turns(measurer):
@@ -132,19 +140,19 @@ def test_cold_caches_take_longer():
     with LocalMeasurer(MeasureOptions(timing=Timing(3, 0.2, cache="cold"))) as cold, \
             LocalMeasurer(MeasureOptions(timing=Timing(3, 0.2))) as warm:
         task = scaled(1 << 16)
-        times = [min(m.measure(task, [task.default])[0].seconds) for m in (cold, warm)]
+        times = [min(next(m.measure(task, [task.default])).seconds) for m in (cold, warm)]
     assert times[0] > times[1]
 
 
 def test_a_slow_candidate_is_timed_once(measurer):
     task = scaled(N)
-    assert len(measurer.measure(task, [task.default], 1e-12)[0].seconds) == 1
+    assert len(next(measurer.measure(task, [task.default], 1e-12)).seconds) == 1
 
 
 def test_a_kernel_that_takes_long_is_repeated_less():
     timing = Timing(repeat=10_000, min_repeat_ms=1, most_seconds=0.2)
     with LocalMeasurer(MeasureOptions(timing=timing)) as made:
-        outcome = made.measure(scaled(N), [scaled(N).default])[0]
+        outcome = next(made.measure(scaled(N), [scaled(N).default]))
     assert 1 <= len(outcome.seconds) < 10_000
 
 
@@ -163,7 +171,7 @@ def test_code_for_another_machine_is_not_timed():
                        Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"),
                        task.instantiate, task.reference)
     with LocalMeasurer(OPTIONS) as made, pytest.raises(TuningError, match="can't be timed here"):
-        made.measure(other, [other.default])
+        list(made.measure(other, [other.default]))
 
 
 def test_comparing_outputs():
@@ -176,3 +184,111 @@ def test_comparing_outputs():
     assert compare(np.zeros(3, np.float32), strange)
     assert compare(np.array([np.nan], np.float32), np.array([0.0], np.float32))
     assert compare(np.array([1]), np.array([2])) and not compare(np.array([1]), np.array([1]))
+
+
+def test_outcomes_come_one_by_one(measurer):
+    task = scaled(N)
+    outcomes = measurer.measure(task, [task.default, candidate(endless), candidate(right)])
+    start = time.monotonic()
+    assert not next(outcomes).error
+    assert time.monotonic() - start < OPTIONS.run_timeout_seconds
+    assert next(outcomes).error == "timeout"
+    assert not next(outcomes).error and next(outcomes, None) is None
+
+
+# --- processes and folders ----------------------------------------------------------------------
+
+
+def test_kinds_of_failures_are_those_of_records():
+    for error in ERRORS:
+        assert failure(error, "a  b\nc") == {"error": error, "message": "a b c"}
+    with pytest.raises(ValueError, match="'boredom' is no kind of failure; there are build"):
+        failure("boredom", "none")
+
+
+def test_what_is_stopped_is_ended():
+    """A stopped process takes no alarm."""
+    start = time.monotonic()
+    answer = isolate(lambda: os.kill(os.getpid(), signal.SIGSTOP), 0.5, 1 << 30, "run")
+    assert answer["error"] == "timeout" and time.monotonic() - start < 30
+
+
+def gone(pid):
+    """Whether a process ended, soon."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def child_of(pid):
+    """The first child that a process has within some seconds."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if found:
+            return int(found[0])
+        time.sleep(0.02)
+    raise AssertionError("it has no child")
+
+
+@pytest.mark.parametrize("victim", ["owner", "worker"])
+def test_no_process_outlives_its_owner(victim):
+    """Killed in the midst of a candidate that runs for minutes: its owner, or its worker."""
+    words = [sys.executable, "-c", "import sys, json; sys.path[:] = json.loads(sys.argv[1])\n"
+             "from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions\n"
+             "from test_measure import candidate, endless, scaled, N\n"
+             "made = LocalMeasurer(MeasureOptions(run_timeout_seconds=300))\n"
+             "print(made.folder, flush=True)\n"
+             "list(made.measure(scaled(N), [candidate(endless)]))\n",
+             json.dumps([str(Path(__file__).parent), *sys.path])]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
+        folder = Path(owner.stdout.readline().strip())
+        try:
+            worker = child_of(owner.pid)
+            builders_end = time.monotonic() + 60
+            while not list(folder.glob("*.npz")) and time.monotonic() < builders_end:
+                time.sleep(0.02)
+            runner = next(pid for pid in children_that_run(owner.pid))
+            child = child_of(runner)
+            os.kill(owner.pid if victim == "owner" else runner, signal.SIGKILL)
+            assert gone(child), "the candidate runs on"
+            if victim == "owner":
+                assert gone(runner) and gone(worker)
+        finally:
+            owner.kill()
+    assert folder.is_dir()
+    OwnedFolder().close()
+    assert not folder.exists()
+
+
+def children_that_run(pid):
+    """The workers that run something, of those that a process has."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if Path(f"/proc/{child}/task/{child}/children").read_text().split():
+                yield int(child)
+        time.sleep(0.02)
+
+
+def test_a_folder_in_use_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first = OwnedFolder()
+    (tmp_path / f"{PREFIX}abandoned").mkdir()
+    (tmp_path / f"{PREFIX}abandoned" / "1.o").write_text("")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"{PREFIX}link").symlink_to(elsewhere)
+    second = OwnedFolder()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        first.path.name, second.path.name, "elsewhere", f"{PREFIX}link"}
+    first.close()
+    second.close()
+    assert not first.path.exists() and not second.path.exists() and elsewhere.exists()

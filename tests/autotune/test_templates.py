@@ -85,14 +85,15 @@ def test_a_template_is_measured_against_the_plain_program():
     task = autotune.create_task("tests.matmul", args=(16, 32, 8))
     options = autotune.MeasureOptions(timing=Timing(2, 0.1))
     with autotune.LocalMeasurer(options) as measurer:
-        outcomes = measurer.measure(task, [task.candidate(number) for number in (0, 100, 370)])
+        outcomes = list(measurer.measure(
+            task, [task.candidate(number) for number in (0, 100, 370)]))
         good = [outcome for outcome in outcomes if not outcome.error]
         assert good == outcomes
         wrong = autotune.create_task("tests.matmul", args=(16, 32, 8)).default
         func = task.default.func
         bad = type(wrong)({}, (), type(func)(func.name, (func.params[1], func.params[0],
                                                           func.params[2]), func.body))
-        assert measurer.measure(task, [bad])[0].error in ("wrong", "run", "bounds")
+        assert next(measurer.measure(task, [bad])).error in ("wrong", "run", "bounds")
 
 
 def test_what_a_template_can_not_declare():

@@ -4,10 +4,8 @@ is built, so that times are of the candidate alone.
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minitvm.autotune.measure.folder import OwnedFolder
 from minitvm.autotune.measure.kernel import Timing
 from minitvm.autotune.measure.process import WorkerProcess
 from minitvm.autotune.task import Candidate, Task
@@ -52,8 +51,8 @@ class Measurer(Protocol):
     """What tells the outcome of candidates: a machine, or a log."""
 
     def measure(self, task: Task, candidates: Sequence[Candidate],
-                best_seconds: float) -> list[Outcome | None]:
-        """An outcome for each candidate; None where there will be none."""
+                best_seconds: float) -> Iterable[Outcome | None]:
+        """An outcome for each candidate, as soon as it is known; None where there will be none."""
 
     def contest(self, task: Task, candidates: Sequence[Candidate],
                 number: int) -> list[Outcome | None]:
@@ -65,7 +64,8 @@ class LocalMeasurer:
 
     def __init__(self, options: MeasureOptions | None = None) -> None:
         self.options = options or MeasureOptions()
-        self._folder = tempfile.TemporaryDirectory(prefix="minitvm-tune-")
+        self._owned = OwnedFolder()
+        self.folder = self._owned.path
         self._runner = WorkerProcess()
         self._builders = [WorkerProcess() for _ in range(max(1, self.options.builders))]
         self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
@@ -75,15 +75,15 @@ class LocalMeasurer:
         self._count = 0
 
     def measure(self, task: Task, candidates: Sequence[Candidate],
-                best_seconds: float = float("inf")) -> list[Outcome | None]:
-        """Builds and runs each; a failure is an outcome."""
+                best_seconds: float = float("inf")) -> Iterator[Outcome | None]:
+        """Builds all, then runs one after the other; a failure is an outcome."""
         cutoff = None if best_seconds == float("inf") else CUTOFF * best_seconds
         timing = self.options.timing if cutoff is None else replace(self.options.timing,
                                                                     cutoff_seconds=cutoff)
         arrays = self._prepare(task)
         with self._built(task, candidates) as built:
-            return [_outcome(item) if item.get("error") else
-                    _outcome(self._run([item], arrays, timing)) for item in built]
+            for item in built:
+                yield _outcome(item if item.get("error") else self._run([item], arrays, timing))
 
     def contest(self, task: Task, candidates: Sequence[Candidate],
                 number: int) -> list[Outcome | None]:
@@ -113,7 +113,7 @@ class LocalMeasurer:
         paths = []
         for _ in candidates:
             self._count += 1
-            paths.append(Path(self._folder.name) / f"{self._count}.o")
+            paths.append(self.folder / f"{self._count}.o")
         with ThreadPoolExecutor(len(self._builders)) as pool:
             jobs = [pool.submit(self._build, task, candidate, path)
                     for candidate, path in zip(candidates, paths, strict=True)]
@@ -142,7 +142,7 @@ class LocalMeasurer:
             return known
         task.target_must_be_here()
         arguments = task.arguments
-        path = Path(self._folder.name) / f"arrays{len(self._arrays)}.npz"
+        path = self.folder / f"arrays{len(self._arrays)}.npz"
         inputs: dict[str, Any] = {f"input{i}": array for i, array in enumerate(arguments.inputs)}
         params = task.params[len(inputs):]
         facts = {"arrays": str(path), "inputs": len(inputs), "expected": False,
@@ -160,7 +160,7 @@ class LocalMeasurer:
 
     def _default_outputs(self, task: Task, facts: dict[str, Any]) -> tuple[np.ndarray, ...]:
         """What the plain schedule computes."""
-        results = Path(self._folder.name) / "results.npz"
+        results = self.folder / "results.npz"
         with self._built(task, [task.plain]) as built:
             answer = built[0]
             if not answer.get("error"):
@@ -175,8 +175,7 @@ class LocalMeasurer:
         """Ends all processes and removes all files."""
         for worker in (self._runner, *self._builders):
             worker.close()
-        with contextlib.suppress(OSError):
-            self._folder.cleanup()
+        self._owned.close()
 
     def __enter__(self) -> LocalMeasurer:
         return self

@@ -21,6 +21,9 @@ from minitvm.origin import origin
 from minitvm.target import Target
 from minitvm.tir import ir
 
+OWNER = 0
+"""Standard input: closed at the other end when whoever started this is gone."""
+
 
 class Worker:
     """Answers requests; keeps the arrays of the last task."""
@@ -34,13 +37,14 @@ class Worker:
         timeout, memory = request["timeout_seconds"], request["memory_bytes"]
         if request["do"] == "build":
             target, path = Target(request["target"]), Path(request["object"])
-            return isolate(lambda: build(request["text"], target, path), timeout, memory, "build")
+            return isolate(lambda: build(request["text"], target, path), timeout, memory, "build",
+                           OWNER)
         if self.prepared is None or self.arrays != request["arrays"]:
             self.prepared, self.arrays = prepare(request), request["arrays"]
         prepared = self.prepared
         timing = Timing(**request["timing"])
         return isolate(lambda: run(request["objects"], prepared, timing, request.get("results")),
-                       timeout, memory, "run")
+                       timeout, memory, "run", OWNER)
 
 
 def warm_up() -> None:
