@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -44,27 +44,37 @@ class Layout:
     """A parsed layout; make one with `parse_layout`."""
 
     axes: tuple[Axis, ...]
+    logical: str = field(init=False, repr=False, compare=False)
+    """The letters of the logical axes, in order."""
+    blocks: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    """The block of each logical axis that is blocked."""
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole = "".join(axis.name for axis in self.axes if not axis.block)
+        object.__setattr__(self, "logical", whole)
+        blocks = {axis.name: axis.block for axis in self.axes if axis.block}
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "text", "".join(map(str, self.axes)))
 
     def __str__(self) -> str:
-        return "".join(map(str, self.axes))
+        return self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)  # strings remember theirs
 
     @property
     def rank(self) -> int:
         """The number of dimensions in memory."""
         return len(self.axes)
 
-    @property
-    def logical(self) -> str:
-        """The letters of the logical axes, in order."""
-        return "".join(axis.name for axis in self.axes if not axis.block)
-
     def block(self, name: str) -> int:
         """The block of a logical axis; 1 where it is not blocked."""
-        return next((axis.block for axis in self.axes if axis.name == name and axis.block), 1)
+        return self.blocks.get(name, 1)
 
     def is_packed(self) -> bool:
         """Whether any axis is blocked."""
-        return any(axis.block for axis in self.axes)
+        return bool(self.blocks)
 
     def pack_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """The shape in memory of a tensor of this logical shape."""
@@ -147,6 +157,15 @@ def keeps_order(source: Layout, target: Layout, shape: Mapping[str, Dim]) -> boo
 def blocks_of(extent: Dim, block: int) -> Dim:
     """The number of blocks that hold `extent` elements."""
     return extent if block == 1 else (extent + (block - 1)) // block
+
+
+ASSUMED_EXTENT = 32
+"""What models of costs take an unknown extent to be."""
+
+
+def extent_or_assumed(extent: Dim) -> int:
+    """An extent as a number, for models of costs."""
+    return extent if isinstance(extent, int) else ASSUMED_EXTENT
 
 
 @cache
