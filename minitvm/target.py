@@ -140,6 +140,22 @@ class Target:
         """How many elements of `dtype` a vector register holds, at least one."""
         return max(1, self.vector_bits // dtypes.bits(dtype))
 
+    @property
+    def fma_per_cycle(self) -> int:
+        """How many vectors a core multiplies and adds in a cycle; as a common core does."""
+        return 2
+
+    @property
+    def cycle_seconds(self) -> float:
+        """What models of costs take a cycle to last. Only ratios of costs decide anything."""
+        return 0.5e-9
+
+    def bytes_per_cycle(self, size: int) -> float:
+        """How many bytes a cycle move through the memory that a tensor of `size` bytes fits: half a
+        vector through the second cache, and a few bytes beyond."""
+        near = self.vector_bits / 16
+        return near if size <= self.l2_bytes else min(near, 10.0)
+
     def is_host(self) -> bool:
         """Whether code for this target can run on this machine."""
         host = Target.host()

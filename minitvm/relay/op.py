@@ -108,6 +108,19 @@ class Op:
         """The packed form this operator prefers on `target`; None where it has none."""
         return None
 
+    def layout_alternatives(
+        self, types: tuple[Type, ...], target: Target
+    ) -> tuple[LayoutChoice, ...]:
+        """The forms among which `AlterOpLayout` chooses by their costs; one without any layout is
+        the plain form. By default only what `alter_layout` prefers."""
+        choice = self.alter_layout(types, target)
+        return () if choice is None else (choice,)
+
+    def seconds(self, types: tuple[Type, ...], target: Target) -> float | None:
+        """The modelled time of a call on arguments of these types, for choices among layouts: only
+        how it compares with that of other forms matters. None: by the bytes it reads and writes."""
+        return None
+
     def follow_layout(
         self, types: tuple[Type, ...], layouts: tuple[str | None, ...]
     ) -> LayoutChoice | None:

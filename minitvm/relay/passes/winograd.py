@@ -58,9 +58,7 @@ def winograd(target: Target) -> Pass[Module]:
     """  # noqa: E501
 
     def run(module: Module) -> Module:
-        tile = PassContext.current().config.get(TILE, 2)
-        if tile not in (0, 2, 4):
-            raise OptionError(f"{TILE} is {tile!r}; it may be 2, 4, or 0 for no tiles")
+        tile = tile_side()
         return rebuild_module(module, _Tiler(tile, target).rule) if tile else module
 
     return Pass(NAME, run, LEVEL)
@@ -90,12 +88,10 @@ class _Tiler:
 
     def tiled(self, builder: BlockBuilder, op: Conv2d, data: Atom, weight: Atom) -> Value | None:
         image, filters = _shape(data), _shape(weight)
-        if not _is_candidate(op, image, filters):
+        if not is_candidate(op, image, filters):
             return None
         rows, columns = op.window(3, 3).positions(image[2], image[3])
-        counts = (image[0], tiles_of(rows, self.tile), tiles_of(columns, self.tile))
-        direct = direct_cycles(image[0] * rows * columns, filters)
-        if tiled_cycles(prod(counts), filters, self.tile, self.target) > GAIN * direct:
+        if tiled_share(image[0], (rows, columns), filters, self.target, self.tile) == 1:
             return None
         transformed = builder.emit(WinogradInput(self.tile, op.padding), data)
         elements = builder.emit(WinogradWeight(self.tile), weight)
@@ -114,7 +110,7 @@ def _shape(atom: Atom) -> tuple[int, ...]:
     return known if len(known) == given.rank else ()
 
 
-def _is_candidate(op: Conv2d, image: tuple[int, ...], filters: tuple[int, ...]) -> bool:
+def is_candidate(op: Conv2d, image: tuple[int, ...], filters: tuple[int, ...]) -> bool:
     """Whether it is a packed 3x3 convolution of stride 1 without groups or padding lanes."""
     data, kernel = parse_layout(op.data_layout), parse_layout(op.kernel_layout)
     block = data.block("C")
@@ -124,6 +120,24 @@ def _is_candidate(op: Conv2d, image: tuple[int, ...], filters: tuple[int, ...]) 
         and filters[2:4] == (3, 3) and op.strides == op.dilation == (1, 1)
         and op.groups == 1 and op.channels is None
     )
+
+
+def tile_side() -> int:
+    """How many results a side tiles are to have, 0 for none; by the current `PassContext`."""
+    tile: int = PassContext.current().config.get(TILE, 2)
+    if tile not in (0, 2, 4):
+        raise OptionError(f"{TILE} is {tile!r}; it may be 2, 4, or 0 for no tiles")
+    return tile
+
+
+def tiled_share(batch: int, positions: tuple[int, int], filters: tuple[int, ...], target: Target,
+                tile: int) -> float:
+    """Which share of the direct convolution's estimated time tiles need; 1 where they don't pay."""
+    rows, columns = positions
+    tiles = batch * tiles_of(rows, tile) * tiles_of(columns, tile)
+    direct = direct_cycles(batch * rows * columns, filters)
+    tiled = tiled_cycles(tiles, filters, tile, target)
+    return tiled / direct if tiled <= GAIN * direct else 1.0
 
 
 def direct_cycles(results: int, filters: tuple[int, ...]) -> float:

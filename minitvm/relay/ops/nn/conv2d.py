@@ -26,12 +26,13 @@ from minitvm.relay.layout import (
     Axis,
     Layout,
     blocks_of,
+    extent_or_assumed,
     named_extents,
     parse_layout,
     transform,
 )
 from minitvm.relay.op import LayoutChoice, Op, Pattern, register
-from minitvm.relay.ops.nn import conv2d_compute
+from minitvm.relay.ops.nn import conv2d_compute, conv2d_cost
 from minitvm.relay.ops.nn.conv2d_groups import Blocks, grouped_packed
 from minitvm.relay.ops.nn.windows import Pads, Pair, Window, pads, pair
 from minitvm.te.recipes import schedule_conv2d
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 MOST_EXCESS = 6
 """How many lanes may be computed for each channel of groups that don't fill whole blocks."""
+LEAST_BLOCK = 4
+"""The fewest channels that are offered as a block. Double blocks are not: with AVX-512 they took
+0.99 to 5.4 times as long, in 24 shapes."""
 IMAGE, KERNEL = "NCHW", "OIHW"
 """The order of axes in which what a convolution means is written."""
 
@@ -192,9 +196,7 @@ class Conv2d(Op):
         filters, inputs, *_ = named_extents(kernel_layout, weight.extents(), KERNEL)
         assert isinstance(filters, int) and isinstance(inputs, int)
         if self.is_cut_by_groups(filters, inputs):
-            of_group = (filters if self.channels is None else self.channels) // self.groups
-            blocks = Blocks(self.groups, of_group, kernel_layout.block("O"))
-            return grouped_packed(data, weight, window, blocks)
+            return grouped_packed(data, weight, window, self._blocks(filters))
         if self.is_depthwise_packed(filters):
             result = conv2d_compute.depthwise_packed(data, weight, window)
         elif window.is_pointwise and parse_layout(self.data_layout).is_packed():
@@ -202,6 +204,11 @@ class Conv2d(Op):
         else:
             result = conv2d_compute.packed(data, weight, window, self.groups)
         return conv2d_compute.with_zero_padding(result, self.channels)
+
+    def _blocks(self, filters: int) -> Blocks:
+        """How groups that don't fill whole blocks lie in them."""
+        of_group = (filters if self.channels is None else self.channels) // self.groups
+        return Blocks(self.groups, of_group, parse_layout(self.kernel_layout).block("O"))
 
     def schedule(
         self, s: te.Schedule, anchor: te.Tensor, output: te.Tensor, target: Target
@@ -212,6 +219,38 @@ class Conv2d(Op):
         block = target.lanes(types[0].dtype)
         return self._packed(types, block, has_few_channels(types[0].shape[1], block))
 
+    def layout_alternatives(
+        self, types: tuple[Any, ...], target: Target
+    ) -> tuple[LayoutChoice, ...]:
+        """Plain; in blocks of the vector's lanes or, where that leaves less padding, of half of
+        that; without groups, also from plain data, and from blocks of one size to another."""
+        counts = types[0].shape[1], types[1].shape[0]
+        blocks = _blocks(target.lanes(types[0].dtype), counts)
+        packed = [self._packed(types, block, False) for block in blocks]
+        found = [choice for choice in packed if choice is not None]
+        if not found:
+            return ()
+        if self.groups == 1:
+            found += [self._between(types, None, block) for block in blocks]
+            found += [self._between(types, a, b) for a in blocks for b in blocks if a != b]
+        return (*found, LayoutChoice(self, (None, None), None))
+
+    def seconds(self, types: tuple[Any, ...], target: Target) -> float | None:
+        data, kernel = parse_layout(self.data_layout), parse_layout(self.kernel_layout)
+        batch, channels, height, width = map(
+            extent_or_assumed, named_extents(data, types[0].shape, IMAGE))
+        filters, inputs, rows, columns = map(
+            extent_or_assumed, named_extents(kernel, types[1].shape, KERNEL))
+        dtype = types[0].dtype
+        excess = 1.0
+        if self.is_cut_by_groups(filters, inputs):
+            excess = self._blocks(filters).excess
+        shape = conv2d_cost.Shape(
+            batch, channels, inputs, filters, (height, width), self.window(rows, columns),
+            data.block("C"), kernel.block("O"), self.is_depthwise_packed(filters),
+            dtypes.size_bytes(dtype), excess)
+        return conv2d_cost.cycles(shape, target, target.lanes(dtype)) * target.cycle_seconds
+
     def follow_layout(
         self, types: tuple[Any, ...], layouts: tuple[str | None, ...]
     ) -> LayoutChoice | None:
@@ -220,6 +259,17 @@ class Conv2d(Op):
         layout = parse_layout(layouts[0])
         block = layout.block("C")
         return self._packed(types, block, False) if str(layout) == f"NCHW{block}c" else None
+
+    def _between(self, types: tuple[Any, ...], inputs: int | None, outputs: int) -> LayoutChoice:
+        """From plain data or blocks of `inputs` channels to blocks of `outputs`, without groups."""
+        channels, filters = types[0].shape[1], types[1].shape[0]
+        named = replace(self, channels=filters) if filters % outputs else self
+        kernel, result = f"OIHW{inputs or channels}i{outputs}o", f"NCHW{outputs}c"
+        if inputs is None:
+            return LayoutChoice(replace(named, kernel_layout=kernel), (None, kernel), result)
+        data = f"NCHW{inputs}c"
+        op = replace(named, data_layout=data, kernel_layout=kernel)
+        return LayoutChoice(op, (data, kernel), result)
 
     def _packed(
         self, types: tuple[Any, ...], block: int, unpacked_data: bool
@@ -265,6 +315,17 @@ def _is_known(data: Layout, kernel: Layout) -> bool:
     if not data.is_packed():
         return True
     return inner[0].block != 1 or inner[1].block == data.block("C")
+
+
+def _blocks(lanes: int, counts: tuple[int, int]) -> list[int]:
+    """The blocks that may suit so many channels and filters: each half of the one before, while it
+    holds one of them in less."""
+    blocks = [lanes]
+    while (half := blocks[-1] // 2) >= LEAST_BLOCK and any(
+        0 < count % blocks[-1] <= half for count in counts
+    ):
+        blocks.append(half)
+    return blocks
 
 
 def has_few_channels(channels: int, block: int) -> bool:
