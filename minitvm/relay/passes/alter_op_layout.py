@@ -1,20 +1,23 @@
 """Relay -> relay in which convolutions, and what lies between them, work on packed tensors.
 
-Every value is remembered in the forms in which it exists. An operator that prefers a packed form
-(`Op.alter_layout`) gets it; one that can follow a packed argument (`layout_rules`) follows; all
-others get plain arguments. A transform is emitted where a form is first needed, and never again, so
-that packed values flow from convolution to convolution and are unpacked only at the edges.
+Which form each operator works in is planned for a whole function (`layout_plan`): the forms cost
+time by a model, and so do the transforms between them, and the least sum is taken, which may be to
+pack nothing. Here the plan is carried out. Every value is remembered in the forms in which it
+exists; a transform is emitted where a form is first needed, and never again, so that packed values
+flow from convolution to convolution and are unpacked only at the edges.
 
-The idea of transforms that are eliminated rather than optimised is from "Optimizing CNN Model
-Inference on CPUs" (Liu et al., USENIX ATC 2019).
+The idea of transforms that are eliminated rather than optimised, and of choosing layouts for a
+whole network by their costs, is from "Optimizing CNN Model Inference on CPUs" (Liu et al., USENIX
+ATC 2019).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from minitvm.errors import LoweringError
+from minitvm.errors import LoweringError, OptionError
 from minitvm.origin import Origin
 from minitvm.relay.build import BlockBuilder
 from minitvm.relay.ir import (
@@ -23,7 +26,6 @@ from minitvm.relay.ir import (
     Call,
     Constant,
     Module,
-    TensorType,
     Value,
     Var,
     tensor_type,
@@ -35,29 +37,34 @@ from minitvm.relay.ops.layout_transform import LayoutTransform
 from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.ops.transform import ExpandDims, Reshape
 from minitvm.relay.passes.convert_layout import convert_layout
+from minitvm.relay.passes.layout_alternatives import Alternative, depends_on_padding
+from minitvm.relay.passes.layout_costs import plain_layout
+from minitvm.relay.passes.layout_plan import LayoutPlan, plan_layouts
 from minitvm.relay.passes.layout_rules import (
     Followed,
     Form,
     Given,
-    follow,
-    forms_of,
-    from_choice,
     is_padded,
     packed_type,
+    padding_of,
 )
 from minitvm.relay.passes.value_forms import rewrite_block
 from minitvm.remarks import remark
 from minitvm.target import Target
-from minitvm.transform import PASS_NAMES, Pass
+from minitvm.transform import PASS_NAMES, Pass, PassContext
 
 NAME = "AlterOpLayout"
 LEVEL = 3
+LAYOUTS = "relay.layouts"
 PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pass
 
 
 def alter_op_layout(target: Target) -> Pass[Module]:
-    """The pass for a target, whose vector width is the block of channels: here 8. Convolutions in
-    NHWC become ones in NCHW first (`convert_layout`).
+    """The pass for a target. A convolution works on plain tensors, on channels in blocks of the
+    vector's lanes, here 8, or in blocks of half of that; other operators follow. What costs least in
+    all is taken, transforms included; `relay.layouts: "greedy"` has each convolution take blocks of
+    the lanes without looking ahead. Convolutions in NHWC become ones in NCHW first
+    (`convert_layout`). Remarks say what each convolution could have cost.
 
     Before:
 
@@ -78,12 +85,14 @@ def alter_op_layout(target: Target) -> Pass[Module]:
     """  # noqa: E501
 
     def run(module: Module) -> Module:
+        greedy = _is_greedy()
         if any(_is_channels_last(binding.value) for function in module.functions.values()
                if not function.is_primitive for binding in walk_bindings(function.body)):
             module = CHANNELS_FIRST.function(module)
         for name, function in module.functions.items():
             if not function.is_primitive:
-                body = rewrite_block(function.body, _Layouts(target))
+                plan = plan_layouts(function.body, target, greedy)
+                body = rewrite_block(function.body, _Layouts(plan))
                 module = module.with_function(name, function.with_body(body))
         return module
 
@@ -92,6 +101,18 @@ def alter_op_layout(target: Target) -> Pass[Module]:
 
 CHANNELS_FIRST = convert_layout({"nn.conv2d": ["NCHW", "OIHW"]})
 """What comes before packing, which is from NCHW alone."""
+
+
+def _is_greedy() -> bool:
+    """What the current `PassContext` says about `relay.layouts`."""
+    search = PassContext.current().config.get(LAYOUTS, "planned")
+    if search not in ("planned", "greedy"):
+        raise OptionError(f"{LAYOUTS} is {search!r}; it may be 'planned' or 'greedy'")
+    return bool(search == "greedy")
+
+
+def _microseconds(item: Alternative) -> str:
+    return f"{item.seconds * 1e6:.1f} us"
 
 
 def _is_channels_last(value: Value) -> bool:
@@ -116,8 +137,8 @@ class _Packed:
 class _Layouts:
     """One function being rewritten: the forms in which each of its values exists."""
 
-    def __init__(self, target: Target, outer: _Layouts | None = None) -> None:
-        self.target = target
+    def __init__(self, plan: LayoutPlan, outer: _Layouts | None = None) -> None:
+        self.plan = plan
         self.builder: BlockBuilder = BlockBuilder(parent=outer.builder if outer else None)
         self.packed: dict[Atom, _Packed] = dict(outer.packed) if outer else {}
         self.plain: dict[Var, Atom] = dict(outer.plain) if outer else {}
@@ -125,7 +146,7 @@ class _Layouts:
 
     def inner(self) -> _Layouts:
         """Those of a nested block."""
-        return _Layouts(self.target, self)
+        return _Layouts(self.plan, self)
 
     def adds(self, binding: Binding) -> bool:
         """Adds an operator in the layout that suits it, if it is not plain."""
@@ -146,40 +167,59 @@ class _Layouts:
     # --- operators ------------------------------------------------------------------------------
 
     def altered(self, binding: Binding, op: Op, arguments: tuple[Atom, ...]) -> bool:
-        """Adds the operator in packed form if it follows its arguments or prefers one."""
-        result = binding.var.type
-        if not isinstance(result, TensorType):
+        """Adds the operator in the form that is planned for it; no if that is plain."""
+        chosen = self.plan.chosen.get(binding.var)
+        if chosen is None:
             return False
+        self.explain(binding, op, chosen)
         given = {
             index: Given(self.packed[argument].layout, self.packed[argument].padding)
             for index, argument in enumerate(arguments)
             if isinstance(argument, Var) and argument in self.packed
         }
-        reason = ""
-        if given:
-            followed, reason = follow(op, arguments, given, result)
-            if followed is not None:
-                self.emit_packed(binding, followed, arguments)
-                return True
-        types: tuple[Any, ...] = tuple(argument.type for argument in arguments)
-        choice = op.alter_layout(types, self.target)
-        wanted = (None,) * len(arguments) if choice is None else choice.arguments
-        if any(wanted[i] is None and not _is_free(form.layout, arguments[i])
-               for i, form in given.items()):
-            remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
-        if choice is None:
+        if chosen.result is None:
+            self.tell_unpacked(binding, op, arguments, {
+                index: form for index, form in given.items() if chosen.forms[index] is None})
+        if chosen.is_plain and chosen.op == op:
             return False
-        followed = from_choice(choice)
+        followed = chosen.followed
         if followed is None:
-            self.emit_plain(binding, choice.op, forms_of(choice), arguments)
-        else:
-            if packed_type(followed, types, result) is None:
-                raise LoweringError(
-                    f"{op.name}, of {binding.origin}, does not give {followed.result} of {result} "
-                    f"in the form that its alter_layout chose; correct alter_layout or infer"
-                )
-            self.emit_packed(binding, followed, arguments)
+            self.emit_plain(binding, chosen.op, chosen.forms, arguments)
+            return True
+        if depends_on_padding(chosen, tensor_type(binding.var)):
+            padding = padding_of(followed, arguments, given)
+            if padding is None:
+                remark(NAME, f"{op.name} may fill padded channels with infinite or different "
+                       f"numbers, so its arguments are unpacked", binding.origin)
+                return False
+            followed = replace(followed, padding=padding)
+        types = [tensor_type(argument) for argument in arguments]
+        if packed_type(followed, types, tensor_type(binding.var)) is None:
+            raise LoweringError(
+                f"{op.name}, of {binding.origin}, does not give {followed.result} of "
+                f"{binding.var.type} in the form that its alter_layout chose; correct alter_layout "
+                f"or infer"
+            )
+        self.emit_packed(binding, followed, arguments)
         return True
+
+    def tell_unpacked(self, binding: Binding, op: Op, arguments: tuple[Atom, ...],
+                      given: Mapping[int, Given]) -> None:
+        """The remark that an operator doesn't follow its packed arguments."""
+        if any(not _is_free(form.layout, arguments[index]) for index, form in given.items()):
+            found = self.plan.considered[binding.var]
+            reason = found.reason or f"{op.name} costs less on plain ones"
+            remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
+
+    def explain(self, binding: Binding, op: Op, chosen: Alternative) -> None:
+        """The remark about what else an operator could have been computed in, and at what cost."""
+        found = self.plan.considered[binding.var]
+        if found.chooses:
+            others = sorted((item for item in found.items if item != chosen),
+                            key=lambda item: item.seconds)
+            costs = ", ".join(f"{item} {_microseconds(item)}" for item in others)
+            remark(NAME, f"{op.name} works {chosen}, for {_microseconds(chosen)} by the model; "
+                   f"without transforms, others take: {costs}", binding.origin)
 
     def emit_packed(
         self, binding: Binding, followed: Followed, arguments: tuple[Atom, ...]
@@ -225,7 +265,7 @@ class _Layouts:
         assert isinstance(atom, Var)
         if atom not in self.plain:
             self.plain[atom] = self.emit_transform(
-                packed.atom, packed.layout, Form(_plain_layout(packed.layout)), atom, origin
+                packed.atom, packed.layout, Form(plain_layout(packed.layout)), atom, origin
             )
         return self.plain[atom]
 
@@ -239,7 +279,7 @@ class _Layouts:
         if form.expand:
             new_axes = tuple(range(form.expand))
             source = self.builder.emit(ExpandDims(axis=new_axes), source, origin=origin)
-        return self.emit_transform(source, _plain_layout(form.layout), form, source, origin)
+        return self.emit_transform(source, plain_layout(form.layout), form, source, origin)
 
     def emit_transform(
         self, source: Atom, layout: Layout, form: Form, logical: Atom, origin: Origin
@@ -258,9 +298,4 @@ class _Layouts:
 def _is_free(layout: Layout, logical: Atom) -> bool:
     """Whether unpacking a value is a mere reshape."""
     shape = dict(zip(layout.logical, tensor_type(logical).shape, strict=True))
-    return keeps_order(layout, _plain_layout(layout), shape)
-
-
-def _plain_layout(layout: Layout) -> Layout:
-    """The layout with the same logical axes and no blocks."""
-    return Layout(tuple(axis for axis in layout.axes if not axis.block))
+    return keeps_order(layout, plain_layout(layout), shape)

@@ -74,7 +74,7 @@ def follow(
     clears = op.clears_padding or prefers_a_layout(op)
     if clears or not is_padded(candidate.result, result.shape):
         return candidate, ""
-    padding = _padding(candidate, arguments, packed)
+    padding = padding_of(candidate, arguments, packed)
     if padding is None:
         return None, f"{op.name} may fill padded channels with infinite or different numbers"
     return replace(candidate, padding=padding), ""
@@ -210,7 +210,7 @@ def form_shape(form: Form | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return form.layout.pack_shape((1,) * form.expand + shape)
 
 
-def _padding(
+def padding_of(
     followed: Followed, arguments: Sequence[Atom], packed: Mapping[int, Given]
 ) -> float | int | None:
     """The number that the operator gives in padding lanes, if it is one and finite."""
