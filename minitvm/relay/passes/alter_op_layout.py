@@ -167,7 +167,7 @@ class _Layouts:
     # --- operators ------------------------------------------------------------------------------
 
     def altered(self, binding: Binding, op: Op, arguments: tuple[Atom, ...]) -> bool:
-        """Adds the operator in the form that is planned for it; no if that is plain."""
+        """Adds the operator in the form that is planned; says no where it stays as it is."""
         chosen = self.plan.chosen.get(binding.var)
         if chosen is None:
             return False
