@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz faults soak bench clean
+.PHONY: demo test lint fuzz faults kills soak bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/mobilenet_v2.py
@@ -20,6 +20,9 @@ fuzz: $(VENV)/dev.stamp
 
 faults: $(VENV)/dev.stamp
 	$(BIN)/python tests/plant_faults.py --jobs 2
+
+kills: $(VENV)/dev.stamp
+	$(BIN)/python tests/kill_tuning.py
 
 soak: $(VENV)/dev.stamp
 	$(BIN)/python -m minitvm.testing.soak
