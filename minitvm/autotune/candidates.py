@@ -1,12 +1,48 @@
-"""The candidates of a task that were looked at: scheduled once, told apart by their schedules."""
+"""The candidates of a task that were looked at: scheduled once, told apart by their schedules.
+
+One that can't be scheduled and lowered within `LOWERING_SECONDS` is refused like one that a
+primitive refuses: it costs its time, and nothing else.
+"""
 
 from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from minitvm.autotune.features import extract_features
 from minitvm.autotune.task import Candidate, Task
 from minitvm.errors import LoweringError, ScheduleError
+
+LOWERING_SECONDS = 30.0
+
+
+class _TooLong(BaseException):
+    """Not an `Exception`, so that nothing in between takes it for one of its own."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises `_TooLong` here after some seconds, and again and again where it is held up; not where
+    signals can't be had, in other threads than the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Candidates:
@@ -25,7 +61,11 @@ class Candidates:
             return None
         if number not in self._made:
             try:
-                self._made[number] = self.task.candidate(number)
+                with _limited(LOWERING_SECONDS):
+                    self._made[number] = self.task.candidate(number)
+            except _TooLong:
+                self.refused[number] = f"it was not lowered within {LOWERING_SECONDS:g} s"
+                return None
             except (ScheduleError, LoweringError) as error:
                 self.refused[number] = str(error).splitlines()[0]
                 return None

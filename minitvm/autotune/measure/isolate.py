@@ -84,7 +84,7 @@ def _answer_of(child: int, reading: int, seconds: float, owner: int | None) -> t
     if owner is not None:
         waiting.register(owner, 0)  # nothing but its end
     end = time.monotonic() + seconds
-    parts = []
+    parts: list[bytes] = []
     while True:
         left = end - time.monotonic()
         found = dict(waiting.poll(max(0.0, 1e3 * left)))
