@@ -17,6 +17,7 @@ import numpy as np
 from minitvm.autotune.features import extract_features
 from minitvm.autotune.task import Candidate, Task
 from minitvm.errors import LoweringError, ScheduleError
+from minitvm.te.steps import Step
 
 LOWERING_SECONDS = 30.0
 
@@ -54,6 +55,7 @@ class Candidates:
         """Points that a primitive refuses, and its reason."""
         self._made: dict[int, Candidate] = {}
         self._features: dict[int, np.ndarray] = {}
+        self._firsts: dict[tuple[Step, ...], int] = {}
 
     def get(self, number: int) -> Candidate | None:
         """The candidate at a point; None where it is refused."""
@@ -70,6 +72,15 @@ class Candidates:
                 self.refused[number] = str(error).splitlines()[0]
                 return None
         return self._made[number]
+
+    def is_repeat(self, number: int) -> bool:
+        """Whether a point gives the schedule of another one that was asked about before, or the
+        default schedule."""
+        made = self.get(number)
+        if made is None or number == self.task.space.default:
+            return False
+        first = self._firsts.setdefault(made.steps, number)
+        return first != number or made.steps == self.task.default.steps
 
     def features(self, number: int) -> np.ndarray | None:
         """What a cost model knows it by; None where it is refused."""

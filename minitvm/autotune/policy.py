@@ -23,9 +23,11 @@ from minitvm.autotune.task import Scheduled, Task
 from minitvm.autotune.tune import Memory, TuneReport, tune_tasks
 from minitvm.autotune.tuners import Evolution, EvolutionTuner
 
-SEARCH = Evolution(population=40, generations=3, by_rules=0.7)
+SEARCH = Evolution(population=40, generations=3, from_best=0.4, tile_sizes=0.4, structure=0.1,
+                   by_rules=0.7)
 """Few points a round, as scheduling a sketch takes a good part of the time that measuring one does;
-random ones near what the rules choose, as far from it most are slow."""
+random ones near what the rules choose, as far from it most are slow; tiles are good from the start,
+so that other choices change as often."""
 
 
 class SketchPolicy:

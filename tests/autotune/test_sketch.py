@@ -306,6 +306,31 @@ def test_a_policy_gives_the_best_schedule_and_keeps_what_it_measured():
     assert replayed.steps == schedule.steps
 
 
+@pytest.mark.parametrize("tuner", ["random", "genetic", "evolution"])
+def test_no_schedule_is_proposed_twice(tuner):
+    """Of 1,344 points many differ in counts of tiles that come to the same."""
+    if tuner == "evolution":
+        pytest.importorskip("xgboost")
+    task = SearchTask(product, (3, 16, 4))
+    memory = autotune.Memory()
+    report = autotune.tune_tasks([task], Invented(told), memory, autotune.TuneOptions(
+        trials=40, tuner=tuner, early_stopping=1000))
+    trials = [record for record in memory.records if not record.contest]
+    assert len({record.steps for record in trials}) == len(trials) == report.trials > 8
+
+
+def test_random_points_near_the_rules():
+    space = SearchTask(product, (64, 64, 64)).space
+    generator = np.random.default_rng(0)
+    rules = np.array(space.digits(space.default))
+
+    def share(by_rules):
+        points = [space.digits(space.random(generator, by_rules)) for _ in range(200)]
+        return np.mean(np.array(points) == rules)
+
+    assert share(1.0) == 1 and share(0.7) > 0.7 > share(0.0)
+
+
 def test_evolution_climbs_faster_than_chance():
     """By the best times of 64 trials in a space of some million points."""
     pytest.importorskip("xgboost")

@@ -9,7 +9,8 @@ import numpy as np
 from minitvm.autotune.candidates import Candidates
 
 PATIENCE = 200
-"""How many points that are known a tuner may draw in a row before it looks for one in order."""
+"""How many points that are known a tuner may draw in a row before it looks for one in order; how
+many with known schedules it may draw for a batch."""
 
 
 class Tuner:
@@ -26,14 +27,16 @@ class Tuner:
         self.seconds: dict[int, float] = {}
 
     def propose(self, count: int) -> list[int]:
-        """Up to `count` points that were not proposed before; none where there are no more."""
+        """Up to `count` points that were not proposed before, each with a schedule of its own; none
+        where there are no more."""
         found: list[int] = []
-        for _ in range(min(count, len(self.space) - len(self.tried))):
-            number = self.next()
-            if number is None:
-                break
+        repeats = 0
+        while len(found) < count and repeats < PATIENCE and (number := self.next()) is not None:
             self.tried.add(number)
-            found.append(number)
+            if self.candidates.is_repeat(number):
+                repeats += 1
+            else:
+                found.append(number)
         return found
 
     def next(self) -> int | None:

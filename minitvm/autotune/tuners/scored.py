@@ -59,7 +59,8 @@ class ScoredTuner(Tuner):
         else:
             self.look_around()
         pool = sorted((number for number, score in self._scores.items()
-                       if number not in self.tried and score > -math.inf),
+                       if number not in self.tried and score > -math.inf
+                       and not self.candidates.is_repeat(number)),
                       key=lambda number: (-self._scores[number], number))
         wanted = count - max(1, round(self.epsilon * count))
         chosen = self._diverse(pool, wanted)
