@@ -2,7 +2,10 @@
 
 An operator follows if it gives, from packed arguments, the packed form of its result. What says so:
 
-    its own `follow_layout`        pooling, padding, convolutions, normalisation across channels
+    its own `follow_layout`        pooling, padding, convolutions, normalisation across channels,
+                                   shuffles of channels, and pieces of whole blocks
+    pieces of other channels       slices and concatenations become ones that move channels among
+                                   blocks, where at least half of their lanes are channels
     pattern ELEMWISE, BROADCAST    all arguments packed alike; those that broadcast along channels
                                    get blocks of one (`NCHW1c`), scalars stay as they are
     pattern COMM_REDUCE            where it reduces along axes that are not blocked
@@ -30,6 +33,8 @@ from minitvm.relay.infer import operator_type
 from minitvm.relay.ir import Atom, Constant, TensorType
 from minitvm.relay.layout import Axis, Layout, parse_layout
 from minitvm.relay.op import LayoutChoice, Op, Pattern
+from minitvm.relay.ops.join import Concatenate, StridedSlice
+from minitvm.relay.ops.nn.channels import ConcatenateChannels, SliceChannels, is_in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +119,50 @@ def _candidate(
     choice = op.follow_layout(tuple(types), layouts)
     if choice is not None:
         return from_choice(choice)
+    if (choice := _cut_blocks(op, types, layouts, result)) is not None:
+        return from_choice(choice)
     if op.pattern in (Pattern.ELEMWISE, Pattern.BROADCAST):
         return _elementwise(op, types, packed, result)
     if op.pattern is Pattern.COMM_REDUCE and len(types) == 1:
         return _reduction(op, types[0].rank, packed[0])
     return None
+
+
+# --- pieces that begin or end within blocks -----------------------------------------------------
+
+
+def _cut_blocks(
+    op: Op, types: Sequence[TensorType], layouts: Sequence[str | None], result: TensorType
+) -> LayoutChoice | None:
+    """Images in blocks of channels, cut or joined along the channels alone."""
+    text = next(text for text in layouts if text is not None)
+    if not isinstance(op, StridedSlice | Concatenate) or not is_in_blocks(text):
+        return None
+    if any(given.rank != 4 or _is_wasteful(text, given) for given in (*types, result)):
+        return None
+    match op:
+        case StridedSlice() if (taken := _channels_taken(op, types[0])) is not None:
+            return LayoutChoice(SliceChannels(taken.start, len(taken), text), (text,), text)
+        case Concatenate(axis) if axis in (1, -3):
+            sizes = tuple(given.extents()[1] for given in types)
+            return LayoutChoice(ConcatenateChannels(sizes, text), (text,) * len(types), text)
+    return None
+
+
+def _is_wasteful(text: str, given: TensorType) -> bool:
+    """Whether less than half of the lanes would be channels."""
+    layout, channels = parse_layout(text), given.shape[1]
+    block = layout.block("C")
+    return not isinstance(channels, int) or 2 * channels < -(-channels // block) * block
+
+
+def _channels_taken(op: StridedSlice, given: TensorType) -> range | None:
+    """The channels of a slice in steps of one, if it takes all else whole."""
+    ranges = op.ranges(given)
+    whole = all(axis == 1 or taken == range(given.extents()[axis])
+                for axis, taken in ranges.items())
+    taken = ranges.get(1, range(0))
+    return taken if whole and taken and taken.step == 1 else None
 
 
 # --- elementwise and broadcasting ---------------------------------------------------------------

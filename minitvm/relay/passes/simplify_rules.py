@@ -15,6 +15,7 @@ from minitvm.relay.ir import Call, Value
 from minitvm.relay.ops.elementwise import Cast, Clip
 from minitvm.relay.ops.join import StridedSlice
 from minitvm.relay.ops.layout_transform import LayoutTransform
+from minitvm.relay.ops.nn.channels import ChannelShuffle
 from minitvm.relay.ops.transform import Reshape, Transpose
 from minitvm.relay.passes.patterns import Match, Rule
 
@@ -187,7 +188,33 @@ def _moves_units_only(match: Match) -> bool:
     return long == sorted(long)
 
 
+def _groups(match: Match) -> int:
+    """In how many groups of channels of an image the outer axes of a reshape are transposed and put
+    together again; 0 if something else is done."""
+    transpose, inner = match.operators[1:]
+    assert isinstance(transpose, Transpose) and isinstance(inner, Reshape)
+    image = match.source_type
+    split = inner.shape(image)
+    if image.rank != 4 or match.type.shape != image.shape or len(split) < 3:
+        return 0
+    groups, size = split[1:3]
+    if split[0] != image.shape[0] or groups * size != image.shape[1]:
+        return 0
+    swapped = (0, 2, 1, *range(3, len(split)))
+    return groups if isinstance(groups, int) and transpose.order(len(split)) == swapped else 0
+
+
+def _channel_shuffle(match: Match) -> Value:
+    return Call(ChannelShuffle(_groups(match)), (match.source,))
+
+
 TRANSPOSES = (
+    Rule(
+        "reshape(transpose(reshape(x)))",
+        _channel_shuffle,
+        "channels of an image are shuffled",
+        lambda match: _groups(match) > 1,
+    ),
     Rule("transpose(transpose(x))", _one_transpose, "any"),
     Rule("transpose(x)", _one_reshape, "only axes of extent 1 move", _moves_units_only),
 )

@@ -7,7 +7,12 @@ shapes and on the target's vector width, registers and caches, never on a model.
 
 from minitvm.te.recipes.attention import schedule_attention
 from minitvm.te.recipes.convolution import schedule_conv2d
-from minitvm.te.recipes.injective import schedule_default, schedule_outputs, schedule_reduce
+from minitvm.te.recipes.injective import (
+    CHANNELS,
+    schedule_default,
+    schedule_outputs,
+    schedule_reduce,
+)
 from minitvm.te.recipes.lrn import schedule_lrn
 from minitvm.te.recipes.matmul import schedule_dense, schedule_matmul
 from minitvm.te.recipes.recurrence import schedule_recurrence
@@ -16,6 +21,7 @@ from minitvm.te.recipes.softmax import schedule_softmax
 from minitvm.te.recipes.winograd import schedule_winograd_input, schedule_winograd_output
 
 __all__ = [
+    "CHANNELS",
     "schedule_attention",
     "schedule_conv2d",
     "schedule_default",

@@ -6,22 +6,28 @@ import itertools
 from collections.abc import Sequence
 
 from minitvm.target import Target
-from minitvm.te.recipes.inline import computations, extent_of, inline_injective
+from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, Tensor
+
+CHANNELS = "channels"
+"""The tag of computations that move channels among blocks."""
 
 
 def schedule_outputs(s: Schedule, outputs: Sequence[Tensor], target: Target) -> None:
     """Injective kernels, with any number of outputs.
 
     Inner axes are fused until they hold a vector; values used several times are computed once for
-    each vector of the last output.
+    each vector of the last output. Lanes that come from several places are loops for LLVM, which
+    finds out where each comes from once for all points, and knows the machine's gathers.
     """
+    scattered = find_tag(CHANNELS, outputs) is not None
     left = inline_injective(s, outputs)
     for output in outputs:
-        vectorize_inner(s[output], target)
+        if not scattered:
+            vectorize_inner(s[output], target)
         share_outer(s[output])
     if len(outputs) == 1:
         place_at(left, s[outputs[0]])

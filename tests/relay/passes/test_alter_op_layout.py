@@ -38,7 +38,13 @@ from minitvm.relay.ir import (
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.op import LayoutChoice
 from minitvm.relay.ops.nn import Conv2d
-from minitvm.relay.passes import fold_constant, fold_scale_axis, legalize, simplify_inference
+from minitvm.relay.passes import (
+    fold_constant,
+    fold_scale_axis,
+    legalize,
+    simplify_expr,
+    simplify_inference,
+)
 from minitvm.relay.passes.alter_op_layout import alter_op_layout
 from minitvm.relay.text import parse_module, print_module
 from minitvm.remarks import Remark, collect
@@ -216,10 +222,10 @@ def test_a_mean_follows_once_it_is_a_sum_and_a_division() -> None:
 
 @pytest.mark.parametrize(
     ("channels", "axis", "follows"),
-    [((8, 4), 1, True), ((8, 6), 1, True), ((6, 8), 1, False), ((6, 8), -3, False),
-     ((6, 6), 0, True), ((6, 6), -1, True)],
+    [((8, 4), 1, True), ((8, 6), 1, True), ((6, 8), 1, True), ((6, 8), -3, True),
+     ((3, 3, 5), 1, True), ((1, 8), 1, False), ((6, 6), 0, True), ((6, 6), -1, True)],
 )
-def test_concatenation(channels: tuple[int, int], axis: int, follows: bool) -> None:
+def test_concatenation(channels: tuple[int, ...], axis: int, follows: bool) -> None:
     net = Net()
     parts = [net.conv(net.x, filters) for filters in channels]
     y = net.emit("concatenate", *parts, axis=axis)
@@ -227,10 +233,40 @@ def test_concatenation(channels: tuple[int, int], axis: int, follows: bool) -> N
     assert transforms(altered) == (2 if follows else 5)
 
 
+@pytest.mark.parametrize(("begin", "end"), [(0, 3), (1, 4), (3, 10), (2, 6), (5, 13)])
+def test_pieces_that_are_no_whole_blocks(begin: int, end: int) -> None:
+    net = Net()
+    y = net.emit("strided_slice", net.conv(net.x, 13), begin=(0, begin), end=(2, end))
+    assert transforms(same_result(net.module(net.conv(y, 4)), 4)) == 2
+
+
+@given(st.integers(1, 5), st.integers(2, 5), st.integers(0, 20), st.sampled_from([4, 8, 16]),
+       st.booleans())
+def test_halves_that_are_shuffled(
+    size: int, groups: int, cut: int, lanes: int, is_flat: bool
+) -> None:
+    """What a reshape, a transposition and a reshape do to channels, with a slice before and a
+    concatenation, is done on packed ones; with one operator where it began as three."""
+    net, channels = Net(), size * groups
+    y = net.conv(net.x, channels + cut)
+    left = net.emit("strided_slice", y, begin=(0, 0), end=(2, channels))
+    right = net.emit("strided_slice", y, begin=(0, cut), end=(2, channels + cut))
+    y = net.emit("concatenate", left, right, axis=1)
+    image = (25,) if is_flat else (5, 5)
+    y = net.emit("reshape", y, newshape=(2, groups, 2 * size, *image))
+    y = net.emit("transpose", y, axes=(0, 2, 1, *range(3, 3 + len(image))))
+    y = net.emit("reshape", y, newshape=(2, 2 * channels, 5, 5))
+    altered = same_result(simplify_expr(net.module(net.conv(y, 4))), lanes)
+    assert calls(altered, "nn.channel_shuffle") and not calls(altered, "transpose")
+    if 2 * channels >= lanes:
+        assert transforms(altered) <= 2
+
+
 def test_what_reorders_is_unpacked_and_packed_again() -> None:
     for name, attributes in [
         ("reshape", {"newshape": (2, 3, 10, 5)}), ("transpose", {"axes": (0, 1, 3, 2)}),
-        ("nn.softmax", {"axis": 1}), ("strided_slice", {"begin": (0, 1), "end": (2, 4)}),
+        ("nn.softmax", {"axis": 1}),
+        ("strided_slice", {"begin": (0, 1), "end": (2, 6), "strides": (1, 2)}),
         ("expand_dims", {"axis": 0}), ("broadcast_to", {"shape": (2, 6, 5, 5)}),
     ]:
         net = Net()

@@ -425,6 +425,10 @@ ATTRIBUTES = {
         else op("layout_transform", "NCHW4c", "NCHW", (1, 4, 2, 2))),
 }
 OWN_ATTRIBUTES = {
+    "reshape(transpose(reshape(x)))": {
+        "reshape": lambda found: op(
+            "reshape", (1, 2, 2, 4) if found.shape == (1, 4, 2, 2) else (1, 4, 2, 2)),
+        "transpose": lambda found: op("transpose", (0, 2, 1, 3))},
     "transpose(layout_transform(x))": {
         "layout_transform": lambda found: op("layout_transform", "NCHW", "NHWC")},
 }

@@ -3,6 +3,7 @@
 from minitvm.relay.ops.nn.activations import LeakyRelu, PRelu, Relu
 from minitvm.relay.ops.nn.attention import Attention
 from minitvm.relay.ops.nn.bias_add import BiasAdd
+from minitvm.relay.ops.nn.channels import ChannelShuffle, ConcatenateChannels, SliceChannels
 from minitvm.relay.ops.nn.conv1d import Conv1d
 from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.ops.nn.dense import BatchMatmul, Dense
@@ -22,6 +23,8 @@ __all__ = [
     "BatchMatmul",
     "BatchNorm",
     "BiasAdd",
+    "ChannelShuffle",
+    "ConcatenateChannels",
     "Conv1d",
     "Conv2d",
     "Dense",
@@ -38,6 +41,7 @@ __all__ = [
     "Pad",
     "Relu",
     "RotaryEmbedding",
+    "SliceChannels",
     "Softmax",
     "Standardize",
     "WinogradInput",
