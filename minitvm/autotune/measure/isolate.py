@@ -2,11 +2,13 @@
 
     isolate(work, timeout_seconds=10, memory_bytes=4 << 30)  ->  what `work` gave, or a failure
 
-The child is a fork, ready in some milliseconds with all that this process has loaded. An alarm that
-nothing handles ends it, also in the midst of machine code that never ends; a limit on its memory
-makes large requests fail, and where memory runs out all the same, it is what the system ends first.
-What it gives comes back through a pipe as JSON. It dies with this process; and this process, with
-its child, where `owner`, a pipe from whoever started it, is closed at the other end.
+The child is a fork, ready in some milliseconds with all that this process has loaded. An alarm
+that nothing handles ends it, also in the midst of machine code that never ends. It counts
+processor time, since a candidate is not to blame for what else the machine does; another one
+counts time on the clock, for those that wait for ever. A limit on its memory makes large requests
+fail, and where memory runs out all the same, it is what the system ends first. What it gives
+comes back through a pipe as JSON. It dies with this process; and this process, with its child,
+where `owner`, a pipe from whoever started it, is closed at the other end.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from typing import Any
 
 from minitvm.autotune.records import ERRORS
 
+PATIENCE = 5.0
+"""How many times its processor time a child may take on the clock."""
 SLACK_SECONDS = 2.0
 """How much later than its alarm a child is ended from outside."""
 DIE_WITH_PARENT = 1
@@ -42,7 +46,8 @@ def failure(error: str, message: str) -> dict[str, Any]:
 def isolate(work: Callable[[], dict[str, Any]], timeout_seconds: float, memory_bytes: int,
             stage: str, owner: int | None = None) -> dict[str, Any]:
     """What `work` gives, or a failure: `stage`, "build" or "run", is what a timeout or an error is
-    one of. Does not return where the other end of `owner` is closed."""
+    one of. The time is processor time, of all threads. Does not return where the other end of
+    `owner` is closed."""
     reading, writing = os.pipe()
     parent = os.getpid()
     child = os.fork()
@@ -51,7 +56,7 @@ def isolate(work: Callable[[], dict[str, Any]], timeout_seconds: float, memory_b
         _be_child(work, writing, parent, timeout_seconds, memory_bytes, stage)
     os.close(writing)
     try:
-        answer, late = _answer_of(child, reading, timeout_seconds + SLACK_SECONDS, owner)
+        answer, late = _answer_of(child, reading, PATIENCE * timeout_seconds + SLACK_SECONDS, owner)
     finally:
         os.close(reading)
     _, status = os.waitpid(child, 0)
@@ -59,7 +64,7 @@ def isolate(work: Callable[[], dict[str, Any]], timeout_seconds: float, memory_b
         return _timeout(stage, timeout_seconds)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        if number == signal.SIGALRM:
+        if number in (signal.SIGALRM, signal.SIGPROF):
             return _timeout(stage, timeout_seconds)
         return failure("crash" if stage == "run" else "build",
                        f"it was ended by {signal.Signals(number).name}")
@@ -107,7 +112,9 @@ def _be_child(work: Callable[[], dict[str, Any]], writing: int, parent: int,
     try:
         die_with(parent)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, timeout_seconds)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE * timeout_seconds)
         limit = _memory_now() + memory_bytes
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -34,7 +34,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
-    """Limits of one candidate, how it is timed, and by how many processes candidates are built."""
+    """Limits of one candidate (of processor time), how it is timed, and by how many processes
+    candidates are built."""
 
     build_timeout_seconds: float = 30.0
     run_timeout_seconds: float = 20.0
@@ -104,7 +105,8 @@ class LocalMeasurer:
         options = {key: value for key, value in asdict(timing).items() if value != float("inf")}
         return self._runner.request({
             "do": "run", **arrays, "objects": list(built), "timing": options, "results": results,
-            "timeout_seconds": self.options.run_timeout_seconds * max(1, len(built)),
+            "timeout_seconds": (self.options.run_timeout_seconds * timing.threads
+                                * max(1, len(built))),
             "memory_bytes": self.options.memory_bytes})
 
     @contextmanager

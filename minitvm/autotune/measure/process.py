@@ -14,7 +14,7 @@ import time
 from types import TracebackType
 from typing import IO, Any
 
-from minitvm.autotune.measure.isolate import failure
+from minitvm.autotune.measure.isolate import PATIENCE, failure
 from minitvm.errors import TuningError
 
 START_SECONDS = 120.0
@@ -46,7 +46,7 @@ class WorkerProcess:
         try:
             process.stdin.write(json.dumps(data).encode() + b"\n")
             process.stdin.flush()
-            line = self._line(process, data["timeout_seconds"] + GRACE_SECONDS)
+            line = self._line(process, PATIENCE * data["timeout_seconds"] + GRACE_SECONDS)
             answer: dict[str, Any] = json.loads(line)
         except TimeoutError:
             self.close()
