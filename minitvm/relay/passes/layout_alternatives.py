@@ -20,12 +20,12 @@ from minitvm.relay.passes.layout_rules import (
     Followed,
     Form,
     Given,
+    clears_padding,
     follow,
     form_shape,
     forms_of,
     from_choice,
     is_padded,
-    prefers_a_layout,
 )
 
 Paddings = Mapping[Layout, float | int]
@@ -104,7 +104,7 @@ class Enumerator:
         self, op: Op, result: TensorType, packed: Sequence[Paddings]
     ) -> bool:
         """Whether the values of constants decide what an operator can follow."""
-        return not prefers_a_layout(op) and any(
+        return not clears_padding(op) and any(
             is_padded(layout, result.shape)
             for each in packed for layout in each if len(layout.logical) == result.rank)
 
@@ -183,7 +183,7 @@ class Enumerator:
 def depends_on_padding(alternative: Alternative, result: TensorType) -> bool:
     """Whether what the arguments have in their padding lanes decides what the result has there."""
     layout = alternative.result
-    if layout is None or prefers_a_layout(alternative.op):
+    if layout is None or clears_padding(alternative.op):
         return False
     return is_padded(layout, result.shape)
 

@@ -76,8 +76,7 @@ def follow(
         return None, f"{op.name} does not take packed arguments"
     if packed_type(candidate, types, result) is None:
         return None, f"{op.name} gives something else from packed arguments"
-    clears = op.clears_padding or prefers_a_layout(op)
-    if clears or not is_padded(candidate.result, result.shape):
+    if clears_padding(op) or not is_padded(candidate.result, result.shape):
         return candidate, ""
     padding = padding_of(candidate, arguments, packed)
     if padding is None:
@@ -85,10 +84,11 @@ def follow(
     return replace(candidate, padding=padding), ""
 
 
-def prefers_a_layout(op: Op) -> bool:
-    """Whether the operator answers `alter_layout`: then zeros in the padding of its arguments, its
-    weights among them, give zeros in that of its result by construction."""
-    return type(op).alter_layout is not Op.alter_layout
+def clears_padding(op: Op) -> bool:
+    """Whether the operator gives zeros in padding lanes, whatever its arguments have there; or it
+    answers `alter_layout`: then zeros in the padding of its arguments, its weights among them, give
+    zeros in that of its result by construction."""
+    return op.clears_padding or type(op).alter_layout is not Op.alter_layout
 
 
 def is_padded(layout: Layout, shape: Sequence[Dim]) -> bool:
