@@ -64,7 +64,7 @@ def alter_op_layout(target: Target) -> Pass[Module]:
     vector's lanes, here 8, or in blocks of half of that; other operators follow. What costs least in
     all is taken, transforms included; `relay.layouts: "greedy"` has each convolution take blocks of
     the lanes without looking ahead. Convolutions in NHWC become ones in NCHW first
-    (`convert_layout`). Remarks say what each convolution could have cost.
+    (`convert_layout`). Where a convolution declines the form that it prefers, a remark says why.
 
     Before:
 
@@ -212,9 +212,9 @@ class _Layouts:
             remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
 
     def explain(self, binding: Binding, op: Op, chosen: Alternative) -> None:
-        """The remark about what else an operator could have been computed in, and at what cost."""
+        """The remark that an operator declines the form that it prefers, and why."""
         found = self.plan.considered[binding.var]
-        if found.chooses:
+        if found.chooses and chosen != found.preferred:
             others = sorted((item for item in found.items if item != chosen),
                             key=lambda item: item.seconds)
             costs = ", ".join(f"{item} {_microseconds(item)}" for item in others)
