@@ -50,16 +50,31 @@ def same(got, expected, where=""):
                             f"says {expected[wrong[0]]!r}")
 
 
+FENCE = 64
+"""Bytes in front of and behind an array, which no kernel may write to."""
+
+
+def fenced(array):
+    """A copy between fences, and a function that says whether these still stand."""
+    memory = np.full(array.nbytes + 2 * FENCE, 0xA5, np.uint8)
+    copy = memory[FENCE : FENCE + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy, lambda: bool((memory[:FENCE] == 0xA5).all() and (memory[-FENCE:] == 0xA5).all())
+
+
 def check(func, arrays, targets=TARGETS[:1], functions=None):
     """Runs a kernel both ways on copies; gives what the interpreter wrote."""
     expected = [array.copy() if isinstance(array, np.ndarray) else array for array in arrays]
     interpret.run(func, expected, functions)
     for target in targets:
-        got = [array.copy() if isinstance(array, np.ndarray) else array for array in arrays]
-        build_kernel(func, target)(*got)
-        for number, (a, b) in enumerate(zip(got, expected)):
+        pairs = [fenced(array) if isinstance(array, np.ndarray) else (array, lambda: True)
+                 for array in arrays]
+        build_kernel(func, target)(*(array for array, _ in pairs))
+        for number, ((a, stands), b) in enumerate(zip(pairs, expected)):
+            where = f"{func.name} parameter {number} on {target}"
+            assert stands(), f"{where}: written to outside of its bounds"
             if isinstance(a, np.ndarray):
-                same(a, b, f"{func.name} parameter {number} on {target}")
+                same(a, b, where)
     return expected
 
 
