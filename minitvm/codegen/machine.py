@@ -40,6 +40,7 @@ def _optimized(text: str, target: Target, optimize: bool) -> Iterator[Any]:
 
 
 def _parsed(text: str, target: Target) -> Any:
+    """LLVM's module of a text, verified."""
     import llvmlite.binding as llvm
 
     try:

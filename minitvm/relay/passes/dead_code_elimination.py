@@ -39,6 +39,15 @@ def dead_code_elimination(module: Module) -> Module:
     return remove_unused_functions.function(module)
 
 
+def without_dead_code_of(before: Module, after: Module) -> Module:
+    """A module that a rewriting made of another one, without the dead code that this left in the
+    functions it changed."""
+    for name, function in after.functions.items():
+        if function is not before.functions[name]:
+            after = after.with_function(name, without_dead_code(function))
+    return after
+
+
 def without_dead_code(function: Function) -> Function:
     """The function without the bindings that its result does not need."""
     return function.with_body(_live_block(function.body, set()))

@@ -26,7 +26,7 @@ from minitvm.relay.ir import (
     Var,
 )
 from minitvm.relay.op import Op
-from minitvm.relay.passes.dead_code_elimination import without_dead_code
+from minitvm.relay.passes.dead_code_elimination import without_dead_code_of
 from minitvm.remarks import remark
 from minitvm.transform import make_pass
 
@@ -52,11 +52,7 @@ def fold_constant(module: Module) -> Module:
             v0 = add(x, const([-1.0, -2.0], (2,), "float32"))  #: "b"
             return v0
     """
-    folded = rebuild_module(module, fold_binding)
-    for name, function in folded.functions.items():
-        if function is not module.functions[name]:
-            folded = folded.with_function(name, without_dead_code(function))
-    return folded
+    return without_dead_code_of(module, rebuild_module(module, fold_binding))
 
 
 def fold_binding(builder: BlockBuilder, binding: Binding) -> Value | None:

@@ -25,7 +25,7 @@ from minitvm.relay.ops.activations import Gelu
 from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Power, Subtract
 from minitvm.relay.ops.calculus import Erf, Tanh
 from minitvm.relay.ops.elementwise import Negative
-from minitvm.relay.passes.dead_code_elimination import without_dead_code
+from minitvm.relay.passes.dead_code_elimination import without_dead_code_of
 from minitvm.transform import make_pass
 
 Polynomial = dict[tuple[int, int], float]
@@ -66,12 +66,7 @@ def fuse_gelu(module: Module) -> Module:
             v0 = gelu(x)  #: "a", "b", "c", "d", "e"
             return v0
     """
-    before = module
-    module = rebuild_module(module, _fused)
-    for name, function in module.functions.items():
-        if function is not before.functions[name]:
-            module = module.with_function(name, without_dead_code(function))
-    return module
+    return without_dead_code_of(module, rebuild_module(module, _fused))
 
 
 def _fused(builder: BlockBuilder, binding: Binding) -> Value | None:

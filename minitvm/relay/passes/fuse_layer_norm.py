@@ -15,7 +15,7 @@ from minitvm.relay.ops.broadcast import Add, Divide, Multiply, Power, Subtract
 from minitvm.relay.ops.elementwise import Reciprocal, Rsqrt, Sqrt
 from minitvm.relay.ops.nn.layer_norm import Standardize
 from minitvm.relay.ops.reduce import Sum
-from minitvm.relay.passes.dead_code_elimination import without_dead_code
+from minitvm.relay.passes.dead_code_elimination import without_dead_code_of
 from minitvm.transform import make_pass
 
 
@@ -45,12 +45,7 @@ def fuse_layer_norm(module: Module) -> Module:
             v0 = nn.standardize(x, epsilon=0.5)  #: "deviation", "distance", "epsilon", "mean", "normal", "square", "variance"
             return v0
     """  # noqa: E501
-    before = module
-    module = rebuild_module(module, _fused)
-    for name, function in module.functions.items():
-        if function is not before.functions[name]:
-            module = module.with_function(name, without_dead_code(function))
-    return module
+    return without_dead_code_of(module, rebuild_module(module, _fused))
 
 
 @dataclass(slots=True)

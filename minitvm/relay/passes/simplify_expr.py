@@ -19,7 +19,7 @@ from minitvm.relay.ir import (
     Var,
 )
 from minitvm.relay.op import Op
-from minitvm.relay.passes.dead_code_elimination import without_dead_code
+from minitvm.relay.passes.dead_code_elimination import without_dead_code_of
 from minitvm.relay.passes.patterns import Rule
 from minitvm.relay.passes.simplify_rules import RULES
 from minitvm.transform import make_pass
@@ -48,11 +48,7 @@ def simplify_expr(module: Module) -> Module:
             v0 = reshape(x, newshape=(6,))  #: "b", "c"
             return v0
     """
-    simple = rebuild_module(module, _simplify)
-    for name, function in simple.functions.items():
-        if function is not module.functions[name]:
-            simple = simple.with_function(name, without_dead_code(function))
-    return simple
+    return without_dead_code_of(module, rebuild_module(module, _simplify))
 
 
 def _simplify(builder: BlockBuilder, binding: Binding) -> Value | None:
