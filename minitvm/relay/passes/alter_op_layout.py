@@ -212,14 +212,13 @@ class _Layouts:
             remark(NAME, f"{reason}, so its arguments are unpacked", binding.origin)
 
     def explain(self, binding: Binding, op: Op, chosen: Alternative) -> None:
-        """The remark that an operator declines the form that it prefers, and why."""
+        """The remark that an operator gives another form than it prefers, and why."""
         found = self.plan.considered[binding.var]
-        if found.chooses and chosen != found.preferred:
-            others = sorted((item for item in found.items if item != chosen),
-                            key=lambda item: item.seconds)
-            costs = ", ".join(f"{item} {_microseconds(item)}" for item in others)
-            remark(NAME, f"{op.name} works {chosen}, for {_microseconds(chosen)} by the model; "
-                   f"without transforms, others take: {costs}", binding.origin)
+        preferred = found.preferred
+        if found.chooses and preferred is not None and chosen.result != preferred.result:
+            remark(NAME, f"{op.name} works {chosen}: by the model that takes "
+                   f"{_microseconds(chosen)}, {preferred} {_microseconds(preferred)} and its "
+                   "transforms", binding.origin)
 
     def emit_packed(
         self, binding: Binding, followed: Followed, arguments: tuple[Atom, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import numpy as np
@@ -247,8 +248,8 @@ def test_a_convolution_that_declines_what_it_prefers_says_why() -> None:
     told = [item for item in remarks if "by the model" in item.reason]
     assert [str(item.origin) for item in told] == ['"node0"', '"node1"']
     for item in told:
-        assert item.reason.startswith("nn.conv2d works ") and "NCHW16c -> NCHW16c " in item.reason
-        assert item.reason.count(" us") >= 3
+        assert re.fullmatch(r"nn.conv2d works \S+ -> \S+: by the model that takes [\d.]+ us, "
+                            r"\S+ -> NCHW16c [\d.]+ us and its transforms", item.reason)
 
 
 def test_greedy_is_an_option_and_other_words_are_refused() -> None:
