@@ -34,7 +34,14 @@ import numpy as np
 import minitvm
 from minitvm import autotune
 from minitvm.bench import PEERS, ROUNDS, bench
-from minitvm.cli_options import parse_cpus, parse_shapes, parse_threads, parse_words, read_inputs
+from minitvm.cli_options import (
+    parse_cpus,
+    parse_fixed,
+    parse_shapes,
+    parse_threads,
+    parse_words,
+    read_inputs,
+)
 from minitvm.cli_tune import INTERRUPTED, pick_best_command, tune_command
 from minitvm.errors import InputError, MinitvmError, OptionError
 from minitvm.report import (
@@ -130,6 +137,9 @@ def main() -> None:
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
               help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
                    "model leaves a size open. May be repeated.")
+@click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE",
+              help="Make an input a constant: a number for all of its elements, such as --fix "
+                   "sr=16000, or an array, such as --fix mask=mask.npy. May be repeated.")
 @click.option("--target", metavar="STRING",
               help="The machine to compile for, such as --target 'llvm -mcpu=x86-64-v3' or "
                    "--target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76'; by default this "
@@ -150,9 +160,10 @@ def main() -> None:
                    "--schedules none; by default those that come with minitvm and fit the target.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no report.")
-def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], target: str | None,
-                    opt_level: int, name: str | None, weights: str, dump: Path | None,
-                    schedules: str | None, as_json: bool, quiet: bool) -> None:
+def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...],
+                    fixed: tuple[str, ...], target: str | None, opt_level: int, name: str | None,
+                    weights: str, dump: Path | None, schedules: str | None, as_json: bool,
+                    quiet: bool) -> None:
     """Compiles the ONNX file MODEL to a shared library, with a C header and a sample beside it.
 
     \b
@@ -162,13 +173,13 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...], t
     if output.exists() and model.exists() and output.samefile(model):
         raise OptionError(f"the output {str(output)!r} is the model itself; name another file "
                           "by --output")
-    given = parse_shapes(shapes)
+    given, constants = parse_shapes(shapes), parse_fixed(fixed)
     history = _history(schedules, target)
     start = time.perf_counter()
     with progress("reading the model", shown=not quiet) as moved:
         compiled = minitvm.compile(model, given, target, opt_level, history,
                                    name=name or output.stem, dump=dump, progress=moved,
-                                   export=output, weights=weights)
+                                   export=output, weights=weights, fixed=constants)
     if quiet:
         return
     files = [output, *map(output.with_name, files_beside(compiled.program.name, weights))]

@@ -27,6 +27,33 @@ def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_fixed(values: Sequence[str]) -> dict[str, int | float | bool | np.ndarray]:
+    """`["sr=16000", "mask=mask.npy"]` -> `{"sr": 16000, "mask": array}`."""
+    fixed: dict[str, int | float | bool | np.ndarray] = {}
+    for value in values:
+        name, _, word = value.rpartition("=")
+        if not name or not word:
+            raise OptionError(f"--fix {value!r} is not NAME=NUMBER or NAME=FILE.npy; for example "
+                              "--fix sr=16000")
+        if name in fixed:
+            raise OptionError(f"--fix is given twice for the input {name!r}")
+        number = _number(word)
+        fixed[name] = _read_array(name, Path(word)) if number is None else number
+    return fixed
+
+
+def _number(word: str) -> int | float | bool | None:
+    """The number or truth value that a word is; None for others."""
+    if word in ("true", "false"):
+        return word == "true"
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
+
+
 def parse_cpus(text: str) -> list[int]:
     """`"0,2"` -> `[0, 2]`."""
     words = text.split(",")

@@ -236,6 +236,7 @@ def compile(
     progress: Progress | None = None,
     export: str | PathLike[str] | None = None,
     weights: str = EMBEDDED,
+    fixed: Mapping[str, Any] | None = None,
 ) -> CompiledModule:
     """Compiles an ONNX model: a path, bytes, an `onnx.ModelProto`; or a `relay.Module`.
 
@@ -251,6 +252,8 @@ def compile(
     export: also write the shared library there; that this is possible is found out first.
     weights: where an exported library has its weights: "embedded", or "separate", in a file beside
         it.
+    fixed: inputs that become constants, by name: arrays, or a number for all elements. What they
+        decide, such as the branch of an `If`, is decided when compiling.
 
     Raises `MinitvmError` for whatever can't be compiled.
     """
@@ -268,7 +271,7 @@ def compile(
             module = model
         else:
             with timer.measure("import ONNX"):
-                module = from_onnx(model, _shape_tuples(shapes), name)
+                module = from_onnx(model, _shape_tuples(shapes), name, fixed)
         directory = None if dump is None else Path(dump)
         module = optimize(module, machine, directory)
         found = SCHEDULES.get() if schedules is None else schedules

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 import minitvm
 from minitvm import cli
-from minitvm.errors import OptionError
+from minitvm.errors import MinitvmError, OptionError
 from minitvm.testing import zoo
 
 ROOT = Path(__file__).parents[1]
@@ -116,6 +116,43 @@ def test_shapes_are_read():
 def test_shapes_that_are_none_are_refused(value):
     with pytest.raises(OptionError, match=r"--shape input=1,3,224,224"):
         cli.parse_shapes([value])
+
+
+def test_inputs_are_fixed(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[N] x, int64 n, float[N] scale) => (float[N] y)
+        {
+          two = Constant <value = int64 {2}> ()
+          is_two = Equal (n, two)
+          t = If (is_two) <
+            then_branch = g1 () => (float[N] a) { a = Mul (x, scale) },
+            else_branch = g2 () => (float[N] b) { b = Add (x, scale) }>
+          y = Neg (t)
+        }
+    """)
+    onnx.save(model, tmp_path / "net.onnx")
+    np.save(tmp_path / "scale.npy", np.float32([1, 2, 3]))
+    output_of("compile", tmp_path / "net.onnx", "--shape", "x=3", "--fix", "n=2",
+              "--fix", f"scale={tmp_path / 'scale.npy'}", "-q")
+    loaded = minitvm.load(tmp_path / "net.so")
+    assert [info.name for info in loaded.inputs] == ["x"]
+    np.testing.assert_array_equal(loaded.run({"x": np.float32([1, 2, 4])})["y"], [-1, -4, -12])
+
+
+def test_fixed_values_are_read():
+    read = cli.parse_fixed(["n=16000", "a=b=0.5", "flag=true", "e=-1e-3", "off=false"])
+    assert read == {"n": 16000, "a=b": 0.5, "flag": True, "e": -1e-3, "off": False}
+    assert type(read["n"]) is int and type(read["flag"]) is bool
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    (["n"], "--fix 'n' is not NAME=NUMBER"), (["=1"], "is not NAME=NUMBER"),
+    (["n="], "for example"), (["n=1", "n=2"], "given twice"),
+    (["n=none.npy"], "can't be read from 'none.npy'")])
+def test_fixed_values_that_are_none_are_refused(values, said):
+    with pytest.raises(MinitvmError, match=said):
+        cli.parse_fixed(values)
 
 
 def test_separate_weights(tmp_path):

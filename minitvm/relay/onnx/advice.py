@@ -9,9 +9,6 @@ from minitvm.relay.onnx.reader import Node
 from minitvm.relay.onnx.table import LAST_OPSET
 
 ADVICE = {
-    "If": "fix the input shapes so that its condition is constant, or export without control flow",
-    "Loop": "unroll the loop before export",
-    "Scan": "unroll the scan before export",
     "QuantizeLinear": "give the model before quantisation, in float32",
     "DequantizeLinear": "give the model before quantisation, in float32",
     "DynamicQuantizeLinear": "give the model before quantisation, in float32",

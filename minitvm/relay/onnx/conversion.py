@@ -6,9 +6,9 @@ value outside of the choices it knows, is reported as unsupported, never ignored
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,12 +18,27 @@ from minitvm.relay.build import BlockBuilder
 from minitvm.relay.infer import operator_type
 from minitvm.relay.interpret import apply_operator
 from minitvm.relay.ir import Atom, Constant, TensorType, Type, tensor_type
-from minitvm.relay.onnx.reader import Node
+from minitvm.relay.onnx.reader import Node, Subgraph
 from minitvm.relay.onnx.tensors import element_dtype
 from minitvm.relay.op import Op
 
 FOLD_LIMIT_BYTES = 2**31
 """Constants larger than this are refused: a few bytes of a file can ask for any size."""
+
+
+LONGEST = 2000
+"""The steps of a recurrent layer or loop that are unrolled; each makes some ten calls."""
+
+
+class Scope(Protocol):
+    """Where the names of a graph have their values: what imports the nodes of subgraphs."""
+
+    def subgraph(self, node: Node, graph: Any) -> Subgraph:
+        """Reads a graph that is an attribute of a node."""
+
+    def inline(self, subgraph: Subgraph, arguments: Sequence[Atom],
+               builder: BlockBuilder) -> tuple[Atom | None, ...]:
+        """Imports it once more, into a block; names in it are seen by itself alone."""
 
 
 class Unsupported(Exception):
@@ -43,7 +58,7 @@ class Conversion:
     opset: int
     arguments: list[Atom | None]
     builder: BlockBuilder
-    inline_graph: Callable[[Node, Any], tuple[Atom | None, ...]]
+    scope: Scope
     read: set[str] = field(default_factory=set)
 
     @property
@@ -99,13 +114,19 @@ class Conversion:
         if any(self.wants(index) for index in range(1, len(self.node.outputs))):
             raise Unsupported("it asks for more than its first output", advice)
 
-    def inline(self, name: str) -> tuple[Atom | None, ...]:
-        """The results of the subgraph in an attribute; None for what can't be imported."""
+    def subgraph(self, name: str) -> Subgraph:
+        """The graph in an attribute."""
         self.read.add(name)
         graph = self.node.attributes.get(name)
         if not hasattr(graph, "node"):
             raise ModelError(f"{self.node}: the attribute {name} must be a graph")
-        return self.inline_graph(self.node, graph)
+        return self.scope.subgraph(self.node, graph)
+
+    def inline(self, subgraph: Subgraph, arguments: Sequence[Atom] = (),
+               builder: BlockBuilder | None = None) -> tuple[Atom | None, ...]:
+        """The results of a subgraph for values of its inputs, here or in a nested block; None for
+        what can't be imported."""
+        return self.scope.inline(subgraph, arguments, builder or self.builder)
 
     # --- attributes
 

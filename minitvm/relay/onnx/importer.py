@@ -7,7 +7,7 @@ together. Each binding's origin is the name of its node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,15 @@ from minitvm.relay.infer import value_type
 from minitvm.relay.ir import Atom, Constant, Function, Module, TensorType, Tuple, Var
 from minitvm.relay.onnx.advice import advice_for
 from minitvm.relay.onnx.conversion import Conversion, Unsupported
-from minitvm.relay.onnx.inputs import parameters, static_type
-from minitvm.relay.onnx.reader import Graph, Node, read_graph, read_model, read_subgraph
+from minitvm.relay.onnx.inputs import input_values, static_type
+from minitvm.relay.onnx.reader import (
+    Graph,
+    Node,
+    Subgraph,
+    read_graph,
+    read_model,
+    read_subgraph,
+)
 from minitvm.relay.onnx.table import CONVERTERS, OLDEST_OPSET, find_converter, newest_opset
 
 if TYPE_CHECKING:
@@ -30,12 +37,14 @@ if TYPE_CHECKING:
 
 
 def from_onnx(
-    model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None, name: str = ""
+    model: Any, shapes: Mapping[str, tuple[int, ...]] | None = None, name: str = "",
+    fixed: Mapping[str, Any] | None = None,
 ) -> Module:
     """The relay module of an ONNX model, given as a path, bytes or `onnx.ModelProto`.
 
-    `shapes` gives the shapes of inputs by name, where the model leaves them open. The parameters
-    of `main` have the names of the model's inputs; its attributes hold `output_names` and `name`.
+    `shapes` gives the shapes of inputs by name, where the model leaves them open; `fixed` the
+    values of inputs that become constants. The parameters of `main` have the names of the model's
+    other inputs; its attributes hold `output_names` and `name`.
 
     Raises `ModelError` for what is no well-formed model or leaves a size open, and
     `UnsupportedOperatorError` for operators, opsets or attributes outside of what is known: it
@@ -43,8 +52,8 @@ def from_onnx(
     """
     proto, folder = read_model(model)
     graph = read_graph(proto, folder)
-    params = parameters(graph, shapes or {})
-    importer = Importer(graph, proto, folder, params)
+    inputs = input_values(graph, shapes or {}, fixed or {})
+    importer = Importer(graph, proto, folder, inputs)
     importer.run()
     title = name or graph.name or "model"
     return Module({"main": importer.function(title)})
@@ -57,7 +66,7 @@ class Importer:
     graph: Graph
     proto: ModelProto
     folder: str
-    params: tuple[Var, ...]
+    inputs: Mapping[str, Var | Constant]
     values: dict[str, Atom | None] = field(default_factory=dict)
     builder: BlockBuilder = field(default_factory=BlockBuilder)
     problems: list[str] = field(default_factory=list)
@@ -66,8 +75,7 @@ class Importer:
     def run(self) -> None:
         """Imports every node, then reports what could not be imported."""
         self._check_opset()
-        for param in self.params:
-            self.values[param.name] = param
+        self.values.update(self.inputs)
         self._nodes(self.graph.weights, self.graph.nodes)
         if self.problems:
             count = len(self.problems)
@@ -97,16 +105,21 @@ class Importer:
         for node in nodes:
             self._node(node)
 
-    def _inline(self, node: Node, branch: Any) -> tuple[Atom | None, ...]:
-        """The results of a subgraph of a node, whose names are seen in the subgraph alone."""
-        outer = self.values
-        weights, nodes, outputs = read_subgraph(branch, node, self.folder, outer.keys())
-        self.values = dict(outer)
+    def subgraph(self, node: Node, graph: Any) -> Subgraph:
+        """Reads a graph that is an attribute of a node."""
+        return read_subgraph(graph, node, self.folder, self.values.keys())
+
+    def inline(self, subgraph: Subgraph, arguments: Sequence[Atom],
+               builder: BlockBuilder) -> tuple[Atom | None, ...]:
+        """Imports a subgraph, whose names are seen in it alone, into a block."""
+        outer = self.values, self.builder
+        self.values = {**self.values, **dict(zip(subgraph.inputs, arguments, strict=True))}
+        self.builder = builder
         try:
-            self._nodes(weights, nodes)
-            return tuple(self.values[name] for name in outputs)
+            self._nodes(subgraph.weights, subgraph.nodes)
+            return tuple(self.values[name] for name in subgraph.outputs)
         finally:
-            self.values = outer
+            self.values, self.builder = outer
 
     def _node(self, node: Node) -> None:
         try:
@@ -131,7 +144,7 @@ class Importer:
         arguments = [self.values[name] if name else None for name in node.inputs]
         if any(name and atom is None for name, atom in zip(node.inputs, arguments, strict=True)):
             return None
-        conversion = Conversion(node, opset, arguments, self.builder, self._inline)
+        conversion = Conversion(node, opset, arguments, self.builder, self)
         results = function(conversion)
         conversion.check_all_read()
         atoms = results if isinstance(results, tuple) else (results,)
@@ -147,7 +160,7 @@ class Importer:
             f'  node "{node.name}": {domain}{node.operator} (opset {opset}): {problem.what}{advice}'
         )
         if self.stand_ins is None:
-            self.stand_ins = _inferred_types(self.proto, self.params)
+            self.stand_ins = _inferred_types(self.proto, self.inputs)
         for name in node.results:
             known = self.stand_ins.get(name)
             self.values[name] = Var(name, known) if known else None
@@ -161,20 +174,22 @@ class Importer:
             result = self.builder.emit(Tuple(atoms), origin=origin(*self.graph.outputs))
         attributes = {"output_names": self.graph.outputs, "name": title}
         body = self.builder.finish(result)
-        return Function(self.params, body, value_type(result), attributes)
+        params = tuple(value for value in self.inputs.values() if isinstance(value, Var))
+        return Function(params, body, value_type(result), attributes)
 
 
-def _inferred_types(proto: ModelProto, params: tuple[Var, ...]) -> dict[str, TensorType]:
+def _inferred_types(
+    proto: ModelProto, inputs: Mapping[str, Var | Constant]
+) -> dict[str, TensorType]:
     """Types by ONNX's own inference, so that the search for further problems can go on behind a
     node that can't be imported. Empty where that fails: it is only for the report."""
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    shapes = {param.name: param.type for param in params}
     for value in copy.graph.input:
-        if value.name in shapes:
-            _set_shape(value, shapes[value.name])
+        if value.name in inputs:
+            _set_shape(value, inputs[value.name].type)
     try:
         inferred = onnx.shape_inference.infer_shapes(copy)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):

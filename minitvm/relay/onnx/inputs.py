@@ -1,4 +1,5 @@
-"""The inputs of a model -> the parameters of `main`, with every size an integer."""
+"""The inputs of a model -> the parameters of `main`, with every size an integer, and the constants
+that the user fixes inputs to."""
 
 from __future__ import annotations
 
@@ -6,29 +7,57 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from minitvm.errors import ModelError
-from minitvm.relay.ir import TensorType, Var
+from minitvm.origin import origin
+from minitvm.relay.ir import Constant, TensorType, Var
 from minitvm.relay.onnx.reader import Graph
 from minitvm.relay.onnx.tensors import element_dtype
 
 
-def parameters(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Var, ...]:
-    """A parameter for each input. Raises `ModelError` that names every size still open, and for
-    shapes that fit no input."""
+def input_values(
+    graph: Graph, shapes: Mapping[str, tuple[int, ...]], fixed: Mapping[str, Any]
+) -> dict[str, Var | Constant]:
+    """A parameter for each input, or a constant where its value is `fixed`. Raises `ModelError`
+    that names every size still open, and for shapes and values that fit no input."""
     names = [value.name for value in graph.inputs]
-    for name in shapes:
+    for name in (*shapes, *fixed):
         if name not in names:
             raise ModelError(f'the model has no input "{name}"; {_closest(name, names)}')
     open_sizes: list[str] = []
-    params = []
+    values: dict[str, Var | Constant] = {}
     for value in graph.inputs:
-        dtype = _input_dtype(value)
-        dims = _dims(value)
-        shape = _shape(value.name, dims, shapes.get(value.name), open_sizes)
-        params.append(Var(value.name, TensorType(shape, dtype)))
+        name, dtype, dims = value.name, _input_dtype(value), _dims(value)
+        shape = shapes.get(name)
+        if name not in fixed:
+            type_ = TensorType(_shape(name, dims, shape, open_sizes), dtype)
+            values[name] = Var(name, type_)
+            continue
+        data = _fixed(name, dtype, fixed[name])
+        if data.ndim:
+            _checked(name, dims, data.shape)
+        else:
+            data = np.full(_shape(name, dims, shape, open_sizes), data)
+        values[name] = Constant(data, origin(name))
     if open_sizes:
         raise ModelError("the model leaves sizes of its inputs open:\n" + "\n".join(open_sizes))
-    return tuple(params)
+    return values
+
+
+def _fixed(name: str, dtype: str, given: Any) -> np.ndarray:
+    """The value that the user fixes an input to, as its dtype; one number is for all elements."""
+    try:
+        data = np.asarray(given)
+    except ValueError:  # a ragged list
+        data = np.empty(0, object)
+    if data.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            cast = data.astype(dtype)
+        kept = np.isfinite(cast) == np.isfinite(data) if cast.dtype.kind == "f" else cast == data
+        if kept.all():
+            return cast
+    raise ModelError(f'the input "{name}" holds {dtype}; it can\'t be fixed to {given!r}')
 
 
 def _closest(name: str, names: list[str]) -> str:

@@ -58,6 +58,16 @@ class Graph:
     opsets: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A branch of an `If`, or the body of a loop; inputs and outputs are names."""
+
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, np.ndarray]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
 def read_model(source: Any) -> tuple[ModelProto, str]:
     """The parsed model, and the folder that its external data lies in."""
     import onnx
@@ -110,23 +120,21 @@ def read_graph(model: ModelProto, folder: str) -> Graph:
     return Graph(graph.name, ordered, weights, inputs, outputs, opsets)
 
 
-def read_subgraph(
-    graph: GraphProto, owner: Node, folder: str, outer: Iterable[str]
-) -> tuple[dict[str, np.ndarray], tuple[Node, ...], tuple[str, ...]]:
-    """Weights, nodes and outputs of a subgraph without inputs; `outer` names may be used in it. Its
-    nodes are named after the node it belongs to."""
+def read_subgraph(graph: GraphProto, owner: Node, folder: str, outer: Iterable[str]) -> Subgraph:
+    """A branch or the body of a loop; `outer` names may be used in it. Its nodes are named after
+    the node it belongs to."""
     _require_text(graph)
-    if graph.input:
-        raise ModelError(f"a branch of {owner} has inputs, which a branch may not have")
     weights = _read_weights(graph, folder)
+    inputs = tuple(value.name for value in graph.input if value.name not in weights)
+    _require_unique(inputs, f"inputs of a subgraph of {owner}")
     nodes = [
         (replace(node, name=f"{owner.name}/{node.name}"), names)
         for node, names in _read_nodes(graph.node, folder)
     ]
     outputs = tuple(value.name for value in graph.output)
     defined = {name for node, _ in nodes for name in node.results}
-    known = set(weights) | (set(outer) - defined)
-    return weights, _sorted_nodes(nodes, known, outputs), outputs
+    known = set(weights) | set(inputs) | (set(outer) - defined)
+    return Subgraph(_sorted_nodes(nodes, known, outputs), weights, inputs, outputs)
 
 
 def _inline_functions(model: ModelProto) -> ModelProto:

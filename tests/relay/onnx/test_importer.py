@@ -1,9 +1,8 @@
-"""Whole models: names, order, origins, folding, shapes and branches."""
+"""Whole models: names, order, origins, folding, shapes."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,12 +10,8 @@ import onnxruntime
 import pytest
 from models import callees, integers, model, node, simple, value, weight
 from onnx import TensorProto, helper, numpy_helper
-from single_node import opsets_of
 
-from minitvm.errors import (
-    ModelError,
-    UnsupportedOperatorError,
-)
+from minitvm.errors import ModelError
 from minitvm.relay.interpret import run
 from minitvm.relay.ir import Constant, TensorType, Var
 from minitvm.relay.onnx import from_onnx
@@ -119,57 +114,6 @@ def test_unused_domains_do_not_matter():
     assert callees(from_onnx(model(nodes, [value("x")], ["y"], opset_imports=imports)))
 
 
-def branch(nodes: list[Any], output: str, weights: Any = ()) -> onnx.GraphProto:
-    return helper.make_graph(nodes, "branch", [], [onnx.ValueInfoProto(name=output)], list(weights))
-
-
-def branching(taken: bool, opset: int, dead_operator: str = "Exp") -> onnx.ModelProto:
-    """x + 1 of x, or else a dead branch whose shapes contradict."""
-    live = branch([node("Abs", ["x"], ["t"], "abs"), node("Add", ["t", "one"], ["r"])], "r",
-                  [weight("one", [1])])
-    dead = branch([node(dead_operator, ["x"], ["t"]), node("Add", ["t", "bad"], ["r"])], "r",
-                  [weight("bad", [1, 2, 3, 4, 5])])
-    branches = (live, dead) if taken else (dead, live)
-    both = {"then_branch": branches[0], "else_branch": branches[1]}
-    nodes = [
-        node("If", ["condition"], ["t"], "choice", **both),
-        node("Not", ["not_condition"], ["condition"]), node("Neg", ["t"], ["y"]),
-    ]
-    condition = numpy_helper.from_array(np.array(not taken), "not_condition")
-    return model(nodes, [value("x")], ["y"], [condition], opset=opset)
-
-
-@pytest.mark.parametrize("taken", [True, False])
-@pytest.mark.parametrize("opset", opsets_of("If"))
-def test_a_branch_known_when_importing_is_taken(taken, opset):
-    module = from_onnx(branching(taken, opset))
-    x = np.float32([[-1, 2, 3], [4, -5, 6]])
-    np.testing.assert_array_equal(run(module, {"x": x})[0], -(np.abs(x) + 1))
-    names = [binding.origin.names[0] for binding in module.main.body.bindings]
-    assert names == ["choice/abs", "choice/Add_1", "Neg_2"]
-
-
-def test_a_dead_branch_may_hold_anything():
-    assert callees(from_onnx(branching(True, 17, "Frobnicate"))) == ["abs", "add", "negative"]
-
-
-def test_problems_inside_a_branch_are_reported():
-    proto = branching(True, 17)
-    taken, = (a for a in proto.graph.node[0].attribute if a.name == "then_branch")
-    taken.g.node[0].op_type = "TopK"
-    with pytest.raises(UnsupportedOperatorError, match='node "choice/abs": TopK') as error:
-        from_onnx(proto)
-    assert str(error.value).startswith("1 node of the model")
-
-
-def test_a_condition_computed_at_run_time_is_not_supported():
-    proto = branching(True, 17)
-    proto.graph.initializer.pop()
-    proto.graph.input.append(value("not_condition", (), TensorProto.BOOL))
-    with pytest.raises(UnsupportedOperatorError, match="condition is computed at run time; fix"):
-        from_onnx(proto)
-
-
 @pytest.mark.parametrize("build", [mobilenet_v1, mobilenet_v2])
 def test_whole_networks(build):
     proto = build(weights=7, image=32)
@@ -191,6 +135,43 @@ def test_whole_networks(build):
 
 
 # --- shapes -------------------------------------------------------------------------------------
+
+
+# --- inputs that are fixed ----------------------------------------------------------------------
+
+
+def test_fixed_inputs_become_constants():
+    proto = open_model()
+    module = from_onnx(proto, {"image": (2, 3)}, fixed={"mask": np.float32([[1, 2, 3]])})
+    assert [param.name for param in module.main.params] == ["image"]
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    np.testing.assert_array_equal(run(module, {"image": x})[0], x + np.float32([1, 2, 3]))
+
+
+def test_a_number_is_for_all_elements():
+    module = from_onnx(open_model(), {"image": (2, 3), "mask": (2, 3)}, fixed={"mask": 0.5})
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    np.testing.assert_array_equal(run(module, {"image": x})[0], x + 0.5)
+
+
+@pytest.mark.parametrize(("shapes", "fixed", "said"), [
+    ({"image": (2, 3)}, {"mask": 1}, 'input "mask" has the open size -1'),
+    ({"image": (2, 3)}, {"mosk": 1}, 'no input "mosk"; did you mean mask'),
+    ({"image": (2, 3)}, {"mask": np.ones((2, 4), np.float32)}, "does not fit the model's"),
+    ({"image": (2, 3)}, {"mask": "one"}, "holds float32; it can't be fixed to 'one'"),
+    ({"image": (2, 3)}, {"mask": 1e60}, "can't be fixed to 1e"),
+    ({"image": (2, 3)}, {"mask": [[1], [2, 3]]}, "can't be fixed to"),
+])
+def test_values_that_fit_no_input_are_refused(shapes, fixed, said):
+    with pytest.raises(ModelError, match=said):
+        from_onnx(open_model(), shapes, fixed=fixed)
+
+
+def test_integers_are_not_rounded():
+    proto = model([node("Neg", ["x"], ["y"])], [value("x", (2,), TensorProto.INT64)], ["y"])
+    assert from_onnx(proto, fixed={"x": [3.0, 4]}).main.body.result.data.tolist() == [-3, -4]
+    with pytest.raises(ModelError, match="holds int64; it can't be fixed"):
+        from_onnx(proto, fixed={"x": 0.5})
 
 
 def open_model() -> onnx.ModelProto:

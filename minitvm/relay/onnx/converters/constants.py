@@ -8,8 +8,7 @@ import numpy as np
 
 from minitvm import dtypes
 from minitvm.errors import ModelError
-from minitvm.relay.ir import Atom, Constant
-from minitvm.relay.onnx.advice import ADVICE
+from minitvm.relay.ir import Atom
 from minitvm.relay.onnx.conversion import FOLD_LIMIT_BYTES, Conversion, Unsupported
 from minitvm.relay.onnx.table import converter
 
@@ -87,16 +86,6 @@ def range_(c: Conversion) -> Atom:
     count = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
     _require_reasonable(c, (count,), start.dtype.name)
     return c.make(start + np.arange(count).astype(start.dtype) * delta, start.dtype.name)
-
-
-@converter("If", 1)
-def if_(c: Conversion) -> tuple[Atom | None, ...]:
-    """The branch that a condition known when importing takes; the other one is not looked at."""
-    condition = c.input(0)
-    if not isinstance(condition, Constant):
-        raise Unsupported("its condition is computed at run time", ADVICE["If"])
-    c.ignore("then_branch", "else_branch")
-    return c.inline("then_branch" if condition.data.any() else "else_branch")
 
 
 @converter("EyeLike", 9)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from minitvm.errors import ModelError
 from minitvm.relay.ir import Atom, Constant
-from minitvm.relay.onnx.conversion import Conversion, Unsupported
+from minitvm.relay.onnx.conversion import LONGEST, Conversion, Unsupported
 from minitvm.relay.onnx.table import converter
 from minitvm.relay.op import Op
 from minitvm.relay.ops.activations import Sigmoid
@@ -22,8 +22,6 @@ from minitvm.relay.ops.nn.activations import Relu
 from minitvm.relay.ops.nn.dense import Dense
 from minitvm.relay.ops.transform import BroadcastTo, ExpandDims, Squeeze, Transpose
 
-LONGEST = 2000
-"""Steps in all directions that are unrolled; each makes some ten calls."""
 ACTIVATIONS: dict[str, Op] = {"sigmoid": Sigmoid(), "tanh": Tanh(), "relu": Relu()}
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 
