@@ -2,6 +2,7 @@
 
     python benchmarks/sketches.py                            default points of the sketches
     python benchmarks/sketches.py --minutes 5 --log logs     the best of five minutes a program
+    python benchmarks/sketches.py --programs plain --minutes 0.9       all cases in ten minutes
     python benchmarks/sketches.py --trials 200 --cases "matmul 512"
 
 Every case is one computation, written several ways:
@@ -15,8 +16,9 @@ Every case is one computation, written several ways:
 - `packed`: a convolution whose data and weights the user keeps in blocks of channels, as the
   operator does.
 
-`plain` is to be compared with `model`, and `packed` with `operator`. All are timed in turns in one
-process on one thread, in processor time; a time is the least of all rounds.
+`plain` is to be compared with `model`, and `packed` with `operator`: the table at the end does. All
+are timed in turns in one process on one thread, in processor time; a time is the least of all
+rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +37,10 @@ from minitvm.autotune.task import Task, kernel_tasks
 from minitvm.codegen.jit import BoundCall, build_kernel, pool_threads
 from minitvm.driver import optimize
 from minitvm.relay.ir import Function, Module
+from minitvm.runtime.module import aligned_bytes
 from minitvm.target import Target
 from minitvm.te.tensor import Tensor
+from minitvm.testing import te_workloads
 from minitvm.tir.ir import PrimFunc
 from minitvm.tir.passes import lower as lower_tir
 from minitvm.transform import PassContext
@@ -44,54 +48,6 @@ from minitvm.transform import PassContext
 HOST = Target.host()
 LANES = HOST.lanes("float32")
 SECONDS_A_TURN = 0.01
-
-# --- te programs --------------------------------------------------------------------------------
-
-
-def matmul(n: int, k: int, m: int) -> list[Tensor]:
-    """A product of matrices."""
-    a = te.placeholder((n, k), "float32", name="a")
-    b = te.placeholder((k, m), "float32", name="b")
-    r = te.reduce_axis((0, k), "r")
-    return [a, b, te.compute((n, m), lambda y, x: te.sum(a[y, r] * b[r, x], axis=r), name="c")]
-
-
-def convolution(channels: int, filters: int, size: int) -> list[Tensor]:
-    """A 3x3 convolution, bias and relu, in NCHW."""
-    data = te.placeholder((channels, size, size), "float32", name="data")
-    weight = te.placeholder((filters, channels, 3, 3), "float32", name="weight")
-    bias = te.placeholder((filters,), "float32", name="bias")
-    pad = te.compute(
-        (channels, size + 2, size + 2), lambda c, y, x: te.if_then_else(
-            te.all(y >= 1, y < size + 1, x >= 1, x < size + 1), data[c, y - 1, x - 1], 0.0),
-        name="pad")
-    i, p, q = (te.reduce_axis((0, e), n) for e, n in ((channels, "i"), (3, "p"), (3, "q")))
-    conv = te.compute((filters, size, size), lambda o, y, x: te.sum(
-        pad[i, y + p, x + q] * weight[o, i, p, q], axis=[i, p, q]), name="conv")
-    shifted = te.compute(conv.shape, lambda o, y, x: conv[o, y, x] + bias[o], name="shifted")
-    return [data, weight, bias, te.compute(conv.shape, lambda o, y, x: te.if_then_else(
-        shifted[o, y, x] > 0.0, shifted[o, y, x], 0.0), name="relu")]
-
-
-def packed_convolution(channels: int, filters: int, size: int) -> list[Tensor]:
-    """The same with channels in blocks of a vector."""
-    data = te.placeholder((channels // LANES, size, size, LANES), "float32", name="data")
-    weight = te.placeholder(
-        (filters // LANES, channels // LANES, 3, 3, LANES, LANES), "float32", name="weight")
-    bias = te.placeholder((filters // LANES, LANES), "float32", name="bias")
-    pad = te.compute(
-        (channels // LANES, size + 2, size + 2, LANES), lambda c, y, x, v: te.if_then_else(
-            te.all(y >= 1, y < size + 1, x >= 1, x < size + 1), data[c, y - 1, x - 1, v], 0.0),
-        name="pad")
-    i, p, q, j = (te.reduce_axis((0, extent), name) for extent, name in (
-        (channels // LANES, "i"), (3, "p"), (3, "q"), (LANES, "j")))
-    conv = te.compute((filters // LANES, size, size, LANES), lambda o, y, x, v: te.sum(
-        pad[i, y + p, x + q, j] * weight[o, i, p, q, j, v], axis=[i, p, q, j]), name="conv")
-    shifted = te.compute(
-        conv.shape, lambda o, y, x, v: conv[o, y, x, v] + bias[o, v], name="shifted")
-    return [data, weight, bias, te.compute(conv.shape, lambda o, y, x, v: te.if_then_else(
-        shifted[o, y, x, v] > 0.0, shifted[o, y, x, v], 0.0), name="relu")]
-
 
 # --- our operators ------------------------------------------------------------------------------
 
@@ -106,11 +62,17 @@ def dense_operator(n: int, k: int, m: int) -> Function:
     return relay.Function([x], relay.nn.dense(x, _weights(m, k)))
 
 
-def convolution_operator(channels: int, filters: int, size: int) -> Function:
-    """The convolution above."""
+def convolution_operator(channels: int, filters: int, size: int, kernel: int = 3,
+                         stride: int = 1) -> Function:
+    """A convolution, its bias and relu."""
     x = relay.var("x", shape=(1, channels, size, size))
-    conv = relay.nn.conv2d(x, _weights(filters, channels, 3, 3), padding=(1, 1))
+    conv = relay.nn.conv2d(x, _weights(filters, channels, kernel, kernel),
+                           strides=(stride, stride), padding=(kernel // 2, kernel // 2))
     return relay.Function([x], relay.nn.relu(relay.nn.bias_add(conv, _weights(filters))))
+
+
+Programs = dict[str, tuple[Callable[..., list[Tensor]], tuple[int, ...]]]
+"""te programs by how they are written, with arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +81,35 @@ class Case:
 
     flops: int
     operator: Callable[[], Function]
-    programs: dict[str, tuple[Callable[..., list[Tensor]], tuple[int, ...]]]
+    programs: Programs
 
 
 def _matmul_case(*sizes: int) -> Case:
     return Case(2 * int(np.prod(sizes)), lambda: dense_operator(*sizes),
-                {"plain": (matmul, sizes)})
+                {"plain": (te_workloads.matmul, sizes)})
 
 
-def _convolution_case(*sizes: int) -> Case:
-    channels, filters, size = sizes
-    return Case(2 * channels * filters * 9 * size * size, lambda: convolution_operator(*sizes),
-                {"plain": (convolution, sizes), "packed": (packed_convolution, sizes)})
+def _convolution_case(channels: int, filters: int, size: int, kernel: int = 3,
+                      stride: int = 1) -> Case:
+    sizes = (channels, filters, size, kernel, stride)
+    programs: Programs = {"plain": (te_workloads.convolution, sizes)}
+    if channels % LANES == filters % LANES == 0:
+        programs["packed"] = (te_workloads.packed_convolution, (LANES, *sizes))
+    width = (size - 1) // stride + 1
+    return Case(2 * channels * filters * kernel**2 * width**2,
+                lambda: convolution_operator(*sizes), programs)
 
 
 CASES: dict[str, Case] = {
+    "matmul 64x64x64": _matmul_case(64, 64, 64),
     "matmul 512x512x512": _matmul_case(512, 512, 512),
+    "matmul 1024x1024x1024": _matmul_case(1024, 1024, 1024),
     "matmul 128x768x3072": _matmul_case(128, 768, 3072),
     "conv2d 64 channels 56x56": _convolution_case(64, 64, 56),
     "conv2d 128 channels 28x28": _convolution_case(128, 128, 28),
     "conv2d 256 channels 14x14": _convolution_case(256, 256, 14),
+    "conv2d 3 to 32 channels 224x224 by steps of 2": _convolution_case(3, 32, 224, 3, 2),
+    "conv2d 1x1 128 to 256 channels 28x28": _convolution_case(128, 256, 28, 1),
 }
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -151,9 +122,14 @@ def operator_kernels(case: Case, *disabled: str) -> list[Task]:
 
 
 def bound(task: Task, func: PrimFunc) -> BoundCall:
-    """A call with arrays of its own."""
+    """A call with arrays of its own, where cache lines begin."""
     generator = np.random.default_rng(0)
-    arrays = [generator.random(info.shape, np.float32) for info in task.params]
+    arrays = []
+    for info in task.params:
+        size = 4 * int(np.prod(info.shape))
+        array = aligned_bytes(size)[:size].view(np.float32).reshape(info.shape)
+        generator.random(dtype=np.float32, out=array)
+        arrays.append(array)
     return build_kernel(lower_tir(func), HOST).bind(*arrays)
 
 
@@ -192,7 +168,7 @@ def tuned(task: Task, options: autotune.TuneOptions, log: Path | None) -> PrimFu
 
 
 def variants(name: str, case: Case, options: autotune.TuneOptions | None,
-             folder: Path | None) -> Iterator[tuple[str, list[BoundCall]]]:
+             folder: Path | None, chosen: Sequence[str]) -> Iterator[tuple[str, list[BoundCall]]]:
     """What is compared: a name, and the calls that it is made of."""
     tasks = operator_kernels(case, "Winograd")
     largest = max(tasks, key=lambda task: task.work.flops)
@@ -203,6 +179,8 @@ def variants(name: str, case: Case, options: autotune.TuneOptions | None,
     if len(others) != len(tasks):
         yield "winograd", [bound(task, task.default.func) for task in others]
     for kind, (program, arguments) in case.programs.items():
+        if kind not in chosen:
+            continue
         task = autotune.SearchTask(program, arguments)
         yield f"{kind}, default point", [bound(task, task.default.func)]
         if options is not None:
@@ -211,10 +189,10 @@ def variants(name: str, case: Case, options: autotune.TuneOptions | None,
 
 
 def compare(name: str, case: Case, rounds: int, options: autotune.TuneOptions | None,
-            folder: Path | None) -> None:
-    """Prints the times of all ways to compute a case."""
+            folder: Path | None, chosen: Sequence[str]) -> dict[str, float]:
+    """Prints the times of all ways to compute a case; gives them in seconds."""
     print(name, flush=True)
-    found = list(variants(name, case, options, folder))
+    found = list(variants(name, case, options, folder, chosen))
     calls = {id(call): call for _, made in found for call in made}
     with pool_threads(1):
         times = dict(zip(calls, timed(list(calls.values()), rounds), strict=True))
@@ -224,12 +202,37 @@ def compare(name: str, case: Case, rounds: int, options: autotune.TuneOptions | 
         print(f"  {kind:24}{1e3 * value:8.3f}{case.flops / value / 1e9:9.1f}"
               f"{100 * seconds['operator'] / value:12.0f}%{100 * seconds['model'] / value:9.0f}%",
               flush=True)
+    return seconds
+
+
+OURS = {"plain": "model", "packed": "operator"}
+"""What of ours each kind of program is compared with."""
+
+
+def summary(results: Mapping[str, Mapping[str, float]]) -> None:
+    """Prints a line for each program: its share of the speed of our operator's direct schedule,
+    and of what the compiler makes of the operator, Winograd's where it chooses that."""
+    print(f"\n{'percent of the speed of our own':56}{'default':>8}{'tuned':>8}"
+          f"{'of Winograd':>13}")
+    for name, seconds in results.items():
+        for kind, ours in OURS.items():
+            known = {way: seconds[f"{kind}, {way}"] for way in ("default point", "tuned")
+                     if f"{kind}, {way}" in seconds}
+            if not known:
+                continue
+            shares = [f"{100 * seconds[ours] / known[way]:.0f}" if way in known else "-"
+                      for way in ("default point", "tuned")]
+            fastest = (f"{100 * seconds['winograd'] / min(known.values()):.0f}"
+                       if kind == "plain" and "winograd" in seconds else "-")
+            print(f"{f'{name}, {kind}':56}{shares[0]:>8}{shares[1]:>8}{fastest:>13}")
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=[""], help="parts of the names of cases")
+    parser.add_argument("--programs", nargs="*", default=list(OURS), choices=list(OURS),
+                        help="how the te programs are written")
     parser.add_argument("--minutes", type=float, help="how long each program is tuned")
     parser.add_argument("--trials", type=int, help="how many measurements each program is given")
     parser.add_argument("--rounds", type=int, default=40)
@@ -240,9 +243,8 @@ def main() -> None:
         seconds = None if given.minutes is None else 60 * given.minutes
         options = autotune.TuneOptions(
             trials=given.trials, seconds=seconds, early_stopping=10**9)
-    for name, case in CASES.items():
-        if any(part in name for part in given.cases):
-            compare(name, case, given.rounds, options, given.log)
+    summary({name: compare(name, case, given.rounds, options, given.log, given.programs)
+             for name, case in CASES.items() if any(part in name for part in given.cases)})
 
 
 if __name__ == "__main__":

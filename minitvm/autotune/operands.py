@@ -27,6 +27,9 @@ from minitvm.tir import ir, walk
 
 VECTOR_CYCLES, ELEMENT_CYCLES = 0.3, 0.04
 """Of a step, for each vector and each single element that comes from beyond the first cache."""
+LINE_CYCLES, LINE_ELEMENTS = 0.6, 16
+"""Of a step, for each line of the cache that single elements come from and did not before; and how
+many elements a line has."""
 MOST_VECTORS = 6
 """The most vectors of the axis in lanes that a tile has."""
 PACK_CYCLES, STORE_CYCLES = 1.0, 1.0
@@ -44,12 +47,14 @@ NEAR_LANES = 1.5
 class Operand:
     """A tensor that a reduction reads: the places of the axes that move it, those along which
     neighbours are neighbours in memory, those that alone move one dimension of it (and which
-    dimension), and how many elements it has."""
+    dimension), how many elements it has, and how many steps of the reduction in a row go from one
+    to its neighbour."""
 
     axes: tuple[int, ...]
     contiguous: tuple[int, ...]
     dimensions: tuple[tuple[int, int], ...]
     elements: int
+    run: int = 1
 
     def dimension(self, axis: int) -> int | None:
         """The one dimension that an axis moves, by as much; None where there is no such."""
@@ -120,7 +125,19 @@ def _operand(tensor: Tensor, reads: Sequence[ir.Read], op: Compute) -> Operand:
             if moved[0] == rank - 1:
                 contiguous.append(place)
     elements = prod(extent.value if isinstance(extent, ir.Const) else 0 for extent in tensor.shape)
-    return Operand(tuple(axes), tuple(contiguous), tuple(dimensions), int(elements))
+    return Operand(tuple(axes), tuple(contiguous), tuple(dimensions), int(elements),
+                   _run(reads, op))
+
+
+def _run(reads: Sequence[ir.Read], op: Compute) -> int:
+    """How many steps in a row read neighbours: those of the innermost axis that has any."""
+    inner = next((axis for axis in reversed(op.reduce_axis) if extent_of(axis) > 1), None)
+    if inner is None or not all(
+            _is_step(read.indices[-1], inner.var)
+            and not any(inner.var in walk.walk(index) for index in read.indices[:-1])
+            for read in reads):
+        return 1
+    return extent_of(inner)
 
 
 def _is_step(index: ir.Expr, var: ir.Var) -> bool:
@@ -157,6 +174,8 @@ def cycles_of(reduction: Reduction, tile: Sequence[int], lane: int, lanes: int) 
         if lane not in operand.axes:
             loads += count
             extra += ELEMENT_CYCLES * count
+            lines = prod(tile[axis] for axis in operand.axes if axis not in operand.contiguous)
+            extra += LINE_CYCLES * lines / min(operand.run, LINE_ELEMENTS)
         elif lane in operand.contiguous or reduction.is_packable(operand, lane):
             loads += count * (tile[lane] // lanes + pieces)
             joins += count * max(0, pieces - 1)

@@ -83,7 +83,7 @@ def tile_reduction(s: te.Schedule, op: Compute, consumer: StageHandle | None, ta
     outer, middle, inner = _levels(result, plan)
     result.reorder(*(outer[place] for place in plan.order),
                    *(middle[place] for place in plan.order), *inner)
-    fused = _share(result, [outer[place] for place in plan.order], work(sums.op))
+    fused = _share(result, op, outer, plan, work(sums.op))
     whole = decide(f"{plan.name}.place", "tile", ("tile", "outer")) == "outer"
     sums.compute_at(result, fused if whole else middle[plan.order[-1]])
     if plan.lane != len(plan.tile) - 1:
@@ -193,12 +193,24 @@ def _levels(result: StageHandle, plan: Plan) -> tuple[list[IterVar], ...]:
     return outer, middle, inner
 
 
-def _share(stage: StageHandle, outer: Sequence[IterVar], operations: int) -> IterVar:
-    """One loop over the outer tiles, which threads share where there is enough to do."""
-    fused = stage.fuse(*outer)
+def _share(stage: StageHandle, op: Compute, outer: Sequence[IterVar], plan: Plan,
+           operations: int) -> IterVar:
+    """One loop over the outer tiles, which threads share where there is enough to do; but that
+    along an axis whose tiles leave a rest stays a loop of its own inside, as what is fused can't be
+    cut where the rest begins. Gives the innermost."""
+    sizes = [size * count for size, count in zip(plan.tile, plan.tiles, strict=True)]
+    turns = [-(-extent_of(axis) // size) for axis, size in zip(op.axis, sizes, strict=True)]
+    ragged = [place for place in plan.order
+              if turns[place] > 1 and extent_of(op.axis[place]) % sizes[place]]
+    whole = [place for place in plan.order if place not in ragged]
+    if ragged and prod(turns[place] for place in whole) == 1:
+        whole, ragged = ragged, whole
+    stage.reorder(*(outer[place] for place in (*whole, *ragged)))
+    first = [outer[place] for place in whole]
+    shared = stage.fuse(*first) if len(first) > 1 else first[0]
     if operations >= WORTHWHILE:
-        stage.parallel(fused)
-    return fused
+        stage.parallel(shared)
+    return outer[ragged[-1]] if ragged else shared
 
 
 def _store(result: StageHandle, inner: Sequence[IterVar], plan: Plan) -> None:

@@ -14,7 +14,13 @@ from minitvm.autotune.task import example_arrays
 from minitvm.autotune.tuners.evolution import EvolutionTuner, moves
 from minitvm.autotune.tuners.random import RandomTuner
 from minitvm.errors import OptionError
+from minitvm.target import Target
 from minitvm.te.recipes.knobs import Knob, deciding
+from minitvm.testing.te_workloads import convolution
+from minitvm.tir import ir, walk
+from minitvm.tir.passes import lower as lower_tir
+
+register_workload(convolution)
 
 
 @register_workload
@@ -68,25 +74,6 @@ def elementwise(n):
     a = te.placeholder((n,), "float32", name="a")
     b = te.compute((n,), lambda i: a[i] + 1.0, name="b")
     return [a, te.compute((n,), lambda i: b[i] * 2.0, name="c")]
-
-
-@register_workload
-def convolution(channels, filters, size):
-    """Padding, a convolution, a bias and relu."""
-    data = te.placeholder((channels, size, size), "float32", name="data")
-    weight = te.placeholder((filters, channels, 3, 3), "float32", name="weight")
-    bias = te.placeholder((filters,), "float32", name="bias")
-    pad = te.compute(
-        (channels, size + 2, size + 2), lambda c, y, x: te.if_then_else(
-            te.all(y >= 1, y < size + 1, x >= 1, x < size + 1), data[c, y - 1, x - 1], 0.0),
-        name="pad")
-    i, p, q = (te.reduce_axis((0, e), n) for e, n in ((channels, "i"), (3, "p"), (3, "q")))
-    conv = te.compute((filters, size, size), lambda o, y, x: te.sum(
-        pad[i, y + p, x + q] * weight[o, i, p, q], axis=[i, p, q]), name="conv")
-    shifted = te.compute(conv.shape, lambda o, y, x: conv[o, y, x] + bias[o], name="shifted")
-    relu = te.compute(conv.shape, lambda o, y, x: te.if_then_else(
-        shifted[o, y, x] > 0.0, shifted[o, y, x], 0.0), name="relu")
-    return [data, weight, bias, relu]
 
 
 @register_workload
@@ -247,6 +234,20 @@ def test_a_panel_is_copied_beside_its_tile_and_the_whole_before_all():
 
     assert loops_around_the_copy("whole") == "root"
     assert loops_around_the_copy("panel").stage.name == "c"
+
+
+@pytest.mark.parametrize("tiles", [1, 2, "all"])
+@pytest.mark.parametrize("tile", [(13, 32), (6, 32), (8, 48)])
+def test_tiles_that_leave_a_rest_have_no_condition_inside(tile, tiles):
+    """The rest is code of its own, also where outer tiles are fused into one loop."""
+    task = SearchTask(product, (64, 128, 8), Target("llvm -mcpu=x86-64-v4"))
+    with deciding({"c.tile.x": tile, "c.y.tiles": tiles, "c.x.tiles": 1}):
+        schedule, tensors = task.instantiate()
+        func = te.lower(schedule, tensors, name="candidate", target=task.target)
+    for condition in walk.walk_statements(lower_tir(func).body):
+        if isinstance(condition, ir.If):  # at most one that chooses between whole tiles
+            assert any(isinstance(loop, ir.For) and loop.var.name.startswith("r_")
+                       for loop in walk.walk_statements(condition))
 
 
 def test_the_best_of_a_log_is_replayed():
