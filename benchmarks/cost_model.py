@@ -39,7 +39,7 @@ FEWEST = 1500
 SHOWN = (8, 16, 32, 64, 128, 192)
 """The numbers of trials in tables."""
 SHOWN_TO_MODEL = (64, 256, 1024)
-TIMING = autotune.Timing(repeat=4, min_repeat_ms=2.0)
+TIMING = autotune.Timing(repeat=10, min_repeat_ms=0.5)
 
 
 def order(task: Task) -> list[int]:
