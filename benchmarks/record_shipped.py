@@ -4,12 +4,14 @@
     python benchmarks/record_shipped.py resnet50 --classes x86-64-v3 --time 20m
     python benchmarks/record_shipped.py --check                   only what the records gain
 
-On a quiet machine: it takes so long for each network and class, and some seconds for comparing the
-best with the default schedules. It may be stopped or killed: the same command goes on from the logs
-in `--work`, with the time that is left to each network; with more time, all go on. After each
-network the file of its class is written anew, from the log of the class, as `minitvm pick-best`
-does: without kernels that no network has any more. At the end each network runs with and without
-its records, in turns.
+On a quiet machine: it takes so long for each network and class, and up to some minutes more for
+comparing the best with the default schedules, by themselves and in runs of the network. It may be
+stopped or killed: the same command goes on from the logs in `--work`, with the time that is left to
+each network; with more time, all go on. The networks of a class share its log: a kernel that
+another one has, too, goes on from what is known of it. After each network the file of its class is
+written anew, from the log of the class, as `minitvm pick-best` does: of the kernels that networks
+have, only those that make a network faster and none slower. At the end each network runs with and
+without its records, in turns, on one thread and on two.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,9 +67,9 @@ class Recording:
             beside.replace(path)
         return path
 
-    def tasks(self, network: str, name: str) -> list[autotune.Task]:
-        """The kernels of a network for a class."""
-        return autotune.extract_tasks(self.model(network), target=class_target(name))
+    def network(self, network: str, name: str) -> autotune.Network:
+        """A network and its kernels for a class."""
+        return autotune.extract_network(self.model(network), target=class_target(name))
 
     def log(self, name: str) -> Path:
         """All measurements for a class."""
@@ -92,7 +94,8 @@ class Recording:
 
     # --- tuning ---------------------------------------------------------------------------------
 
-    def tune(self, network: str, name: str, seconds: float | None) -> autotune.TuneReport | None:
+    def tune(self, network: str, name: str, seconds: float | None,
+             measurer: autotune.LocalMeasurer) -> autotune.TuneReport | None:
         """Tunes a network for what is left of `seconds`, or all trials; None where none is."""
         before = self.spent(network, name)
         left = None if seconds is None else seconds - before
@@ -106,20 +109,31 @@ class Recording:
 
         options = autotune.TuneOptions(
             self.options.trials, left, self.options.tuner, cache=self.options.cache)
-        timing = autotune.Timing(cache=options.cache)
-        tasks = self.tasks(network, name)
-        with autotune.Log.open(self.log(name)) as log, autotune.LocalMeasurer(
-                autotune.MeasureOptions(timing=timing)) as measurer:
-            report = autotune.tune_tasks(tasks, measurer, log, options, watch)
+        whole = self.network(network, name)
+        with autotune.Log.open(self.log(name)) as log:
+            report = autotune.tune_tasks(whole.tasks, measurer, log, options, watch)
         if not report.interrupted:
             self.spend(network, name, max(before + time.monotonic() - start, seconds or 0.0))
         return report
 
+    def compare(self, network: str, name: str,
+                measurer: autotune.LocalMeasurer) -> autotune.InPlaceReport:
+        """Compares the best schedules in runs of the network; what the log has of that is not done
+        again."""
+        def watch(what: str, done: int, total: int) -> None:
+            say(f"{name} {network}: {what}, {done} of {total}", end="\r")
+
+        whole = self.network(network, name)
+        with autotune.Log.open(self.log(name)) as log:
+            return autotune.tune_in_place(whole, measurer, log, autotune.usual_threads(), watch)
+
     def keep(self, name: str, networks: Sequence[str]) -> str:
-        """Writes the file of a class, of the kernels that networks have; says what is in it."""
-        known = {task.key for network in networks for task in self.tasks(network, name)}
+        """Writes the file of a class, of the kernels that networks have and that were compared in
+        one; says what is in it."""
+        known = {task.key for network in networks for task in self.network(network, name).tasks}
         records = [record for record in autotune.read_log(self.log(name)) if record.task in known]
-        best = autotune.pick_best([records])
+        compared = {record.task for record in records if record.in_place}
+        best = autotune.pick_best([[record for record in records if record.task in compared]])
         size = sum(len(record.to_line()) for record in best)
         path = self.output / data_file(name, size > PACKED_BYTES)
         autotune.write_records(path, best)
@@ -136,20 +150,25 @@ class Recording:
         plain, tuned = (minitvm.compile(self.model(network), target=target, schedules=schedules)
                         for schedules in ({}, history))
         inputs = random_arrays(plain.program.inputs)
-        ratios = np.array([timed(lambda: plain.run(inputs)) / timed(lambda: tuned.run(inputs))
-                           for _ in range(ROUNDS)])
-        low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-        return (f"{name} {network}: {autotune.coverage(tuned.relay, history)}, {middle:.3f} times "
-                f"as fast as without (quartiles {low:.3f} and {high:.3f})")
+        lines = [f"{name} {network}: {autotune.coverage(tuned.relay, history)}"]
+        for threads in autotune.usual_threads():
+            plain.threads = tuned.threads = threads
+            ratios = np.array([timed(plain, inputs) / timed(tuned, inputs) for _ in range(ROUNDS)])
+            low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+            lines.append(f"on {threads} thread{'s' * (threads > 1)} {middle:.3f} times as fast as "
+                         f"without (quartiles {low:.3f} and {high:.3f})")
+        return ", ".join(lines)
 
 
-def timed(run: Callable[[], object]) -> float:
-    """The seconds of a run of this thread, the better of two."""
+def timed(module: minitvm.CompiledModule, inputs: dict[str, np.ndarray]) -> float:
+    """The seconds of a run, the better of two after one more: of processor time on one thread."""
+    clock = time.thread_time if module.threads == 1 else time.perf_counter
+    module.run(inputs)
     seconds = []
     for _ in range(2):
-        start = time.thread_time()
-        run()
-        seconds.append(time.thread_time() - start)
+        start = clock()
+        module.run(inputs)
+        seconds.append(clock() - start)
     return min(seconds)
 
 
@@ -207,27 +226,48 @@ def record(recording: Recording, name: str, options: argparse.Namespace,
     if not class_target(name).is_host():
         say(f"{name}: this machine does not have its features")
         return False
-    failed = set()
-    for network in () if options.check else options.networks:
-        try:
-            report = recording.tune(network, name, options.seconds)
-            if report is None:
-                say(f"{name} {network}: its time is used up; give more by --time")
-                continue
-            say(f"{name} {network}: {report.trials} trials, {1e3 * report.before_seconds:.3f} ms "
-                f"before, {1e3 * report.after_seconds:.3f} ms after")
-            if report.interrupted:
+    failed: set[str] = set()
+    measuring = autotune.MeasureOptions(timing=autotune.Timing(cache=recording.options.cache))
+    with autotune.LocalMeasurer(measuring) as measurer:
+        for network in () if options.check else options.networks:
+            try:
+                improve(recording, network, name, options.seconds, measurer)
+            except KeyboardInterrupt:
                 return INTERRUPTED
-        except MinitvmError as error:
-            say(f"{name} {network}: failed: {error}")
-            failed.add(network)
-        finally:
-            if recording.log(name).exists():
-                say(recording.keep(name, [other for other in kept if other not in failed]))
+            except MinitvmError as error:
+                say(f"{name} {network}: failed: {error}")
+                failed.add(network)
+            finally:
+                if recording.log(name).exists():
+                    say(recording.keep(name, [other for other in kept if other not in failed]))
     for network in options.networks:
         if network not in failed:
             say(recording.check(network, name))
     return not failed
+
+
+def improve(recording: Recording, network: str, name: str, seconds: float | None,
+            measurer: autotune.LocalMeasurer) -> None:
+    """Tunes a network and compares in its runs; raises `KeyboardInterrupt` where that was ended."""
+    report = recording.tune(network, name, seconds, measurer)
+    if report is None:
+        say(f"{name} {network}: its time is used up; give more by --time")
+    else:
+        say(f"{name} {network}: {report.trials} trials, {1e3 * report.before_seconds:.3f} ms "
+            f"before, {1e3 * report.after_seconds:.3f} ms after, kernels by themselves")
+        if report.interrupted:
+            raise KeyboardInterrupt
+    for line in compared_lines(recording.compare(network, name, measurer)):
+        say(f"{name} {network}: {line}")
+
+
+def compared_lines(report: autotune.InPlaceReport) -> list[str]:
+    """What came of comparing in runs of a network."""
+    lines = [f"{report.kept} of {len(report.rows)} kernels kept"]
+    lines += [f"on {run.threads} threads {1e3 * run.before_seconds:.3f} ms before, "
+              f"{1e3 * run.after_seconds:.3f} ms after, {1 / run.ratio:.3f} times as fast"
+              for run in report.networks]
+    return [*lines, f"a failure: {report.problem}"] if report.problem else lines
 
 
 if __name__ == "__main__":

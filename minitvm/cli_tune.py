@@ -20,7 +20,7 @@ from minitvm import autotune
 from minitvm.autotune.options import TUNER_NAMES
 from minitvm.cli_options import parse_duration, parse_shapes
 from minitvm.errors import OptionError
-from minitvm.report import Report, print_tuning, progress
+from minitvm.report import Report, print_in_place, print_tuning, progress
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -49,12 +49,15 @@ INTERRUPTED = 130
               help="How candidates are chosen, such as --tuner genetic.")
 @click.option("--cold", is_flag=True,
               help="Time each call with caches that hold other data, as in a large model.")
+@click.option("--in-place/--no-in-place", default=True, show_default=True,
+              help="At last compare the best schedules in runs of the whole network, and keep only "
+                   "those that make it faster.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="LOG",
               help="Measure nothing: take times from this log, such as --replay measured.jsonl.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def tune_command(model: Path, log: Path, duration: str | None, trials: int | None,
                  shapes: tuple[str, ...], target: str | None, threads: int, seed: int, tuner: str,
-                 cold: bool, replay: Path | None, as_json: bool) -> None:
+                 cold: bool, in_place: bool, replay: Path | None, as_json: bool) -> None:
     """Finds faster schedules for the kernels of the ONNX file MODEL, by measuring them here.
 
     It can be interrupted, and goes on from its log when it is called again.
@@ -68,7 +71,7 @@ def tune_command(model: Path, log: Path, duration: str | None, trials: int | Non
     cache = "cold" if cold else "warm"
     options = autotune.TuneOptions(trials, None if duration is None else parse_duration(duration),
                                    tuner, seed, threads=threads, cache=cache)
-    tasks = autotune.extract_tasks(model, parse_shapes(shapes), target)
+    network = autotune.extract_network(model, parse_shapes(shapes), target)
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(autotune.Log.open(log))
         if replay is not None:
@@ -78,12 +81,20 @@ def tune_command(model: Path, log: Path, duration: str | None, trials: int | Non
             measurer = stack.enter_context(
                 autotune.LocalMeasurer(autotune.MeasureOptions(timing=timing)))
         moved = stack.enter_context(progress("measuring"))
-        report = autotune.tune_tasks(tasks, measurer, records, options, _watch(moved, options))
-    data = {**report.data(), "log": str(log)}
+        report = autotune.tune_tasks(network.tasks, measurer, records, options,
+                                     _watch(moved, options))
+        compared = None
+        if in_place and not report.interrupted:
+            compared = autotune.tune_in_place(
+                network, measurer, records, autotune.usual_threads(threads), moved)
+    data = {**report.data(), "log": str(log),
+            "in_place": None if compared is None else compared.data()}
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
         print_tuning(data)
+        if compared is not None:
+            print_in_place(compared.data())
     if report.interrupted:
         click.echo(f"interrupted; the same command goes on from {log}", err=True)
         sys.exit(INTERRUPTED)
@@ -111,8 +122,19 @@ def _watch(moved: Report, options: autotune.TuneOptions) -> Callable[[str, int, 
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
               help="The file to write, such as -o best.jsonl; compressed if it ends in .xz.")
+@click.option("--model", type=click.Path(path_type=Path),
+              help="Compare the best schedules in runs of this ONNX file, such as --model m.onnx, "
+                   "and keep those that make it faster.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
+              help="The shape of an input of the model, such as --shape input=1,3,224,224.")
+@click.option("--target", metavar="STRING", help="The machine to compare for, as for tune.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Compare on one thread and on so many, such as --threads 4; by default on one "
+                   "and two.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was kept as JSON.")
-def pick_best_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
+def pick_best_command(logs: tuple[Path, ...], output: Path, model: Path | None,
+                      shapes: tuple[str, ...], target: str | None, threads: int,
+                      as_json: bool) -> None:
     """Keeps of tuning LOGS only what decides: for each kernel the best record, and that of the
     default schedule which it beat.
 
@@ -120,17 +142,30 @@ def pick_best_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> No
 
     \b
     minitvm pick-best monday.jsonl tuesday.jsonl -o best.jsonl
+    minitvm pick-best tune.jsonl --model model.onnx -o best.jsonl
     minitvm compile model.onnx --schedules best.jsonl
     """
     read = [autotune.read_log(log) for log in logs]
+    compared = None
+    if model is not None:
+        network = autotune.extract_network(model, parse_shapes(shapes), target)
+        measured = autotune.Memory([record for log in read for record in log if record.in_place])
+        with autotune.LocalMeasurer() as measurer, progress("measuring") as moved:
+            compared = autotune.tune_in_place(network, measurer, measured,
+                                              autotune.usual_threads(threads), moved, read)
+        read = [*read, measured.records]
     best = autotune.pick_best(read)
     autotune.write_records(output, best)
     kernels = len({record.task for record in best})
     size = output.stat().st_size
-    counts = {"records": sum(map(len, read)), "kept": len(best), "kernels": kernels,
+    counts: dict[str, Any] = {"records": sum(map(len, read)), "kept": len(best), "kernels": kernels,
               "bytes": size, "output": str(output)}
+    if compared is not None:
+        counts["in_place"] = compared.data()
     if as_json:
         click.echo(json.dumps(counts, indent=2))
         return
+    if compared is not None:
+        print_in_place(compared.data())
     click.echo(f"{counts['kept']} of {counts['records']} records, of {kernels} kernels, "
                f"{size / 1e3:.1f} kB\nwritten: {output}")

@@ -16,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -125,9 +125,10 @@ def relay_passes(target: Target) -> Sequential[Module]:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class CompiledModule:
-    """A compiled model: runs in this process, and exports as a shared library.
+    """A compiled model: runs in this process, and exports as a shared library. `threads` can be
+    set; nothing else of it changes.
 
     `program` is what was made, `relay` the graph it was made of, `plan` where its tensors lie,
     `timer` where the time went, `remarks` what was declined and why.
@@ -139,6 +140,10 @@ class CompiledModule:
     timer: PassTimer
     remarks: tuple[Remark, ...]
     cache_hits: int
+    structures: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The structural hashes of kernels, by which schedules are found, by the kernels' names."""
+    unfit: tuple[str, ...] = ()
+    """The structural hashes of kernels that a schedule was found for which does not fit them."""
 
     @property
     def target(self) -> Target:
@@ -283,6 +288,16 @@ def compile(
     return compiled
 
 
+def compile_fused(module: Module, target: Target,
+                  schedules: Mapping[str, Sequence[Any]] | FindSchedule) -> CompiledModule:
+    """Compiles a graph that `optimize` gave, so that it is compiled with several schedules without
+    going through the passes each time."""
+    timer = PassTimer()
+    with _more_instruments(timer), collect() as remarks:
+        built = _Build(module, target, timer, schedules, None, _silent)
+        return built.finish(str(module.main.attrs.get("name", "") or "model"), remarks)
+
+
 def _silent(step: str, done: int, total: int) -> None:
     """The progress callback that shows nothing."""
 
@@ -336,6 +351,8 @@ class _Build:
         self.must_fit = isinstance(schedules, Mapping)
         self.cache = KernelCache.current() if dump is None else None
         self.cache_hits = 0
+        self.structures: dict[str, str] = {}
+        self.unfit: list[str] = []
 
     def finish(self, name: str, remarks: Sequence[Remark]) -> CompiledModule:
         """Compiles every kernel and `main`."""
@@ -369,7 +386,8 @@ class _Build:
         if self.dump is not None:
             self._dump_program(program)
         return CompiledModule(
-            program, self.module, plans["main"], self.timer, tuple(remarks), self.cache_hits
+            program, self.module, plans["main"], self.timer, tuple(remarks), self.cache_hits,
+            self.structures, tuple(self.unfit)
         )
 
     def _kernels_called(self, plans: Mapping[str, MemoryPlan]) -> set[str]:
@@ -394,7 +412,9 @@ class _Build:
         shape = canonical(function)
         structure = structural_hash(shape)
         self.unused_schedules.discard(structure)
-        return self._scheduled(name, function, shape, self.find_schedule(structure))
+        kernel = self._scheduled(name, function, shape, self.find_schedule(structure))
+        self.structures[kernel.name] = structure
+        return kernel
 
     def _scheduled(self, name: str, function: Function, shape: Function,
                    steps: Sequence[Any] | None) -> Kernel:
@@ -413,6 +433,7 @@ class _Build:
                 raise
             remark("Schedules", f"the schedule found for {name} does not fit it, the default one "
                    f"is used: {str(error).splitlines()[0]}", function.body.bindings[-1].origin)
+            self.unfit.append(structural_hash(shape))
             return self._scheduled(name, function, shape, None)
         if self.dump is None:
             func = lower_tir(func)

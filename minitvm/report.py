@@ -171,6 +171,40 @@ def _before_after(task: Mapping[str, Any]) -> tuple[str, ...]:
             f"{task['gflops']:.1f}")
 
 
+def print_in_place(report: Mapping[str, Any]) -> None:
+    """What was compared in the runs of a network: kernels by themselves and in place, the whole."""
+    threads = sorted({count for row in report["rows"] for count in row["times"]})
+    header = ["kernel", "uses", "alone us", "after"]
+    for count in threads:
+        header += [f"{_counted(count, 'thread')} us", "after", "gain"]
+    rows = [(row["name"], str(row["weight"]), *_microseconds(row["alone"])[:2],
+             *(cell for count in threads for cell in _microseconds(row["times"].get(count))),
+             "kept" if row["is_kept"] else "")
+            for row in report["rows"] if row["compared"]]
+    click.echo()
+    if rows:
+        print_table("In the network", (*header, ""), rows, numbers=range(1, len(header)))
+    for run in report["networks"]:
+        low, high = (1 / ratio for ratio in reversed(run["quartiles"]))
+        click.echo(f"the network on {_counted(run['threads'], 'thread')}: "
+                   f"{1e3 * run['before_seconds']:.3f} ms before, "
+                   f"{1e3 * run['after_seconds']:.3f} ms after, {1 / run['ratio']:.3f} times as "
+                   f"fast (quartiles {low:.3f} and {high:.3f})"
+                   f"{'' if run['is_faster'] else ', which is noise'}")
+    click.echo(f"kept: other schedules for {report['kept']} of {len(report['rows'])} kernels"
+               if report["kept"] else
+               "no other schedule makes the network faster beyond noise: the default ones stay")
+    if report["problem"]:
+        click.echo(f"a failure in the network: {report['problem']}")
+
+
+def _microseconds(times: Sequence[float] | None) -> tuple[str, str, str]:
+    if times is None:
+        return "", "", ""
+    before, after = times
+    return f"{1e6 * before:.1f}", f"{1e6 * after:.1f}", f"{before / after:.2f}"
+
+
 def plot(points: Sequence[tuple[float, float]], unit: str, along: str) -> str:
     """A falling curve as text: each column is the last value up to there."""
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minitvm.autotune.contest import pick_best
     from minitvm.autotune.history import ApplyHistoryBest, apply_history_best, coverage
+    from minitvm.autotune.in_place import InPlaceReport, tune_in_place, usual_threads
     from minitvm.autotune.measure.kernel import Timing
     from minitvm.autotune.measure.measurer import LocalMeasurer, MeasureOptions
     from minitvm.autotune.options import TuneOptions
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from minitvm.autotune.shipped_records import shipped
     from minitvm.autotune.sketch import SearchTask, best_schedule, register_workload
     from minitvm.autotune.space import Space
-    from minitvm.autotune.task import Candidate, Task, extract_tasks
+    from minitvm.autotune.task import Candidate, Network, Task, extract_network, extract_tasks
     from minitvm.autotune.templates import create_task, get_config, template
     from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneReport, tune_tasks
     from minitvm.autotune.tuners.evolution import Evolution
@@ -36,18 +37,21 @@ _HOMES = {
     "Memory": "tune", "Record": "records", "ReplayMeasurer": "tune", "SearchTask": "sketch",
     "SketchPolicy": "policy", "Space": "space", "Task": "task", "Timing": "measure.kernel",
     "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
+    "InPlaceReport": "in_place", "Network": "task",
     "best_schedule": "sketch", "coverage": "history", "create_task": "templates",
-    "extract_tasks": "task", "get_config": "templates", "pick_best": "contest",
+    "extract_network": "task", "extract_tasks": "task", "tune_in_place": "in_place",
+    "usual_threads": "in_place", "get_config": "templates", "pick_best": "contest",
     "read_log": "records", "register_workload": "sketch", "shipped": "shipped_records",
     "template": "templates", "tune_tasks": "tune", "write_records": "records",
 }
 
 __all__ = [
-    "ApplyHistoryBest", "Candidate", "Evolution", "LocalMeasurer", "Log", "MeasureOptions",
-    "Memory", "Record", "ReplayMeasurer", "SearchTask", "SketchPolicy", "Space", "Task", "Timing",
-    "TuneOptions", "TuneReport", "apply_history_best", "best_schedule", "coverage", "create_task",
-    "extract_tasks", "get_config", "pick_best", "read_log", "register_workload", "shipped",
-    "template", "tune_tasks", "write_records",
+    "ApplyHistoryBest", "Candidate", "Evolution", "InPlaceReport", "LocalMeasurer", "Log",
+    "MeasureOptions", "Memory", "Network", "Record", "ReplayMeasurer", "SearchTask", "SketchPolicy",
+    "Space", "Task", "Timing", "TuneOptions", "TuneReport", "apply_history_best", "best_schedule",
+    "coverage", "create_task", "extract_network", "extract_tasks", "get_config", "pick_best",
+    "read_log", "register_workload", "shipped", "template", "tune_in_place", "tune_tasks",
+    "usual_threads", "write_records",
 ]  # fmt: skip
 
 

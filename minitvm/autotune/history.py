@@ -32,13 +32,14 @@ class ApplyHistoryBest:
     hash gives the steps, or None where the default schedule is to be used.
 
     A record counts where the features of its class (`CLASS_FEATURES`) are the target's. Of several
-    machines of the class, or ways of timing, those of this very machine are believed first, else
-    those with most records of the kernel; they are never mixed.
+    machines of the class, or ways of timing, those of this very machine are believed first, then
+    those made in the runs of networks, else those with most records of the kernel; they are never
+    mixed.
     """
 
     def __init__(self, records: Iterable[Record], target: Target) -> None:
         self.target = target
-        self.records = tuple(records)
+        self.records = tuple(record for record in records if not record.is_network)
         features = target_features(target)
         groups: dict[str, list[Record]] = {}
         for record in self.records:
@@ -69,7 +70,8 @@ def _alike(records: Sequence[Record], features: Mapping[str, Any]) -> list[Recor
     groups: dict[Any, list[Record]] = {}
     for record in records:
         groups.setdefault(record.conditions, []).append(record)
-    return max(groups.values(), key=lambda group: (group[0].target == features, len(group)))
+    return max(groups.values(), key=lambda group: (
+        group[0].target == features, bool(group[0].in_place), len(group)))
 
 
 def apply_history_best(log: str | PathLike[str] | Iterable[Record],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import lzma
 import os
@@ -36,6 +37,10 @@ PACKED = ".xz"
 ERRORS = ("build", "build timeout", "run", "crash", "timeout", "memory", "bounds", "wrong")
 """How a candidate can fail: not compiled, or not in time; refused to run, crashed, not ended, out
 of memory, written beyond its outputs, other values."""
+IN_PLACE = "network"
+"""The `cache` of records that are `in_place`: as the network leaves it."""
+NETWORK = "network "
+"""How the tasks of records begin that are of a whole network."""
 CLASS_FEATURES = ("isa", "vector_bits", "vector_registers", "fma")
 """A schedule fits a target that has these as the one it was tuned for."""
 
@@ -52,7 +57,8 @@ class Record:
     """One measurement. `seconds` are the means of a call, one for each repetition; empty with an
     `error`. `config` are the values of knobs. A `contest` other than 0 numbers a comparison of the
     best candidates with the default, in turns; 0 is a trial; below 0 are candidates near the best
-    that were measured again in between, in turns."""
+    that were measured again in between, in turns. `in_place` names the network in whose runs a
+    kernel was timed, where that was not by itself."""
 
     task: str
     workload: Mapping[str, Any]
@@ -65,18 +71,30 @@ class Record:
     contest: int = 0
     threads: int = 1
     cache: str = "warm"
+    in_place: str = ""
     key: str = field(init=False, repr=False, compare=False)
     """Names the candidate: equal for equal schedules of a task, measured for the same contest."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", measurement_key(
-            self.task, self.target, self.steps, self.contest, self.threads, self.cache))
+            self.task, self.target, self.steps, self.contest, self.threads, self.cache,
+            self.in_place))
+
+    @property
+    def machine(self) -> str:
+        """The features of the target, as text."""
+        return json.dumps(self.target, sort_keys=True)
 
     @property
     def conditions(self) -> tuple[str, int, str]:
-        """The machine, and how it was timed there: times are only compared where these are
-        equal."""
-        return json.dumps(self.target, sort_keys=True), self.threads, self.cache
+        """The machine, and how it was timed there: times are only compared where these are equal.
+        Those of whole networks are seen together, whatever the threads (`contest`)."""
+        return self.machine, 0 if self.in_place else self.threads, self.cache
+
+    @property
+    def is_network(self) -> bool:
+        """Whether this is the time of a whole network, not of a kernel."""
+        return self.task.startswith(NETWORK)
 
     @property
     def minimum(self) -> float:
@@ -100,14 +118,25 @@ class Record:
                 "steps": steps_to_json(self.steps), "seconds": self.seconds, "error": self.error,
                 "message": self.message, "contest": self.contest, "threads": self.threads,
                 "cache": self.cache}
+        if self.in_place:
+            data["in_place"] = self.in_place
         return json.dumps(data, separators=(",", ":")) + "\n"
 
 
 def measurement_key(task: str, target: Mapping[str, Any], steps: Sequence[Step], contest: int = 0,
-                    threads: int = 1, cache: str = "warm") -> str:
+                    threads: int = 1, cache: str = "warm", in_place: str = "") -> str:
     """What a measurement is found by in a log; `target` are its features."""
-    return json.dumps([task, target, steps_to_json(steps), contest, threads, cache],
+    place = [in_place] if in_place else []
+    return json.dumps([task, target, steps_to_json(steps), contest, threads, cache, *place],
                       sort_keys=True)
+
+
+def network_task(schedules: Mapping[str, Sequence[Step]]) -> str:
+    """The task of records of a whole network, its kernels with these schedules by their structural
+    hashes, and default ones."""
+    text = json.dumps({key: steps_to_json(steps) for key, steps in schedules.items()},
+                      sort_keys=True)
+    return f"{NETWORK}{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def parse_line(line: str, place: str) -> Record:
@@ -122,7 +151,8 @@ def parse_line(line: str, place: str) -> Record:
         raise TuningError(f"{place} has the schema {schema!r}; this minitvm reads {SCHEMA}: "
                           "tune again into another file")
     try:
-        fields = {name: kind(data[name]) for name, kind in _FIELDS.items()}
+        fields = {name: kind(data[name]) for name, kind in _FIELDS.items()
+                  if name in data or name not in _OPTIONAL}
         return Record(**fields)
     except (KeyError, TypeError, ValueError, ScheduleError) as error:
         raise TuningError(f"{place} is no record of schema {SCHEMA}: "
@@ -151,8 +181,10 @@ _FIELDS: dict[str, Any] = {
     "task": str, "workload": _mapping, "target": _mapping,
     "config": lambda value: {name: frozen(item) for name, item in _mapping(value).items()},
     "steps": steps_from_json, "seconds": _seconds, "error": str, "message": str, "contest": int,
-    "threads": int, "cache": str,
+    "threads": int, "cache": str, "in_place": str,
 }
+_OPTIONAL = ("in_place",)
+"""What older logs do not have."""
 
 
 def parse_log(data: bytes, name: str) -> tuple[list[Record], int]:

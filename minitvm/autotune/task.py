@@ -8,6 +8,7 @@ and lowered to nested tir: all that measuring needs to know.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -136,16 +137,37 @@ class Task:
         return Candidate(values, schedule.steps, func)
 
 
-def extract_tasks(model: Any, shapes: Mapping[str, Sequence[int]] | None = None,
-                  target: Target | str | None = None) -> list[Task]:
-    """A task for each distinct kernel of a model (as for `minitvm.compile`), those with most to
-    compute first. Kernels that no recipe has a choice for are left out."""
+@dataclass(frozen=True)
+class Network:
+    """A model as a fused graph, and its tasks. `name` tells it from others, also from such with the
+    same name and other kernels."""
+
+    name: str
+    module: Module
+    target: Target
+    tasks: tuple[Task, ...]
+
+
+def extract_network(model: Any, shapes: Mapping[str, Sequence[int]] | None = None,
+                    target: Target | str | None = None) -> Network:
+    """A model (as for `minitvm.compile`) with a task for each of its distinct kernels, those with
+    most to compute first. Kernels that no recipe has a choice for are left out."""
     machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
     if not isinstance(model, Module):
         model = from_onnx(model, {name: tuple(shape) for name, shape in (shapes or {}).items()})
-    tasks = kernel_tasks(optimize(model, machine), machine)
+    module = optimize(model, machine)
+    tasks = kernel_tasks(module, machine)
+    digest = hashlib.sha256(repr(sorted((t.key, t.weight) for t in tasks)).encode()).hexdigest()
+    name = f"{module.main.attrs.get('name') or 'model'} {digest[:8]}"
     chosen = [task for task in tasks if len(task.space) > 1]
-    return sorted(chosen, key=lambda task: -task.weight * task.work.flops)
+    return Network(name, module, machine, tuple(
+        sorted(chosen, key=lambda task: -task.weight * task.work.flops)))
+
+
+def extract_tasks(model: Any, shapes: Mapping[str, Sequence[int]] | None = None,
+                  target: Target | str | None = None) -> list[Task]:
+    """The tasks of `extract_network`."""
+    return list(extract_network(model, shapes, target).tasks)
 
 
 def kernel_tasks(module: Module, target: Target) -> list[Task]:

@@ -22,14 +22,21 @@ import numpy as np
 
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.contest import decide
-from minitvm.autotune.measure.measurer import Measurer, Outcome
+from minitvm.autotune.measure.measurer import InPlace, Measurer, Outcome, Variant
 from minitvm.autotune.model import load_xgboost
 from minitvm.autotune.options import TuneOptions
-from minitvm.autotune.records import Record, measurement_key, target_features
+from minitvm.autotune.records import (
+    IN_PLACE,
+    Record,
+    measurement_key,
+    network_task,
+    target_features,
+)
 from minitvm.autotune.scheduler import Progress, next_task
-from minitvm.autotune.task import Candidate, Task, check_default
+from minitvm.autotune.task import Candidate, Network, Task, check_default
 from minitvm.autotune.tuners import TUNERS, WITH_MODEL, Tuner
 from minitvm.errors import OptionError, TuningError
+from minitvm.te.steps import Step
 
 LEAST_NOISE, MOST_NOISE = 0.01, 0.1
 """Bounds of the estimate of noise."""
@@ -411,3 +418,20 @@ class ReplayMeasurer:
         found = [self._found.get(measurement_key(task.key, features, candidate.steps, number,
                                                  *self._options)) for candidate in candidates]
         return [None if r is None else Outcome(r.seconds, r.error, r.message) for r in found]
+
+    def in_place(self, network: Network, variants: Sequence[Variant], number: int, threads: int,
+                 watch: Callable[[int, int], None]) -> InPlace:
+        """The same for a contest in a network; nothing of variants that the log does not know."""
+        features = target_features(network.target)
+
+        def seconds(task: str, steps: Sequence[Step]) -> tuple[float, ...]:
+            found = self._found.get(measurement_key(task, features, steps, number, threads,
+                                                    IN_PLACE, network.name))
+            return () if found is None else found.seconds
+
+        kernels = tuple(
+            {task.key: times for task in network.tasks
+             if (times := seconds(task.key, variant.get(task.key, task.default.steps)))}
+            for variant in variants)
+        runs = tuple(seconds(network_task(variant), ()) for variant in variants)
+        return InPlace(kernels, runs)

@@ -184,16 +184,21 @@ class Module:
             results.append(array)
         return results
 
-    def bind(self, inputs: Sequence[np.ndarray],
-             outputs: Sequence[np.ndarray]) -> Callable[[], None]:
+    def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
+             workspace: np.ndarray | None = None) -> Callable[[], None]:
         """A run that reads and writes these arrays, in the order of `self.inputs` and
         `self.outputs`. They must be what those say, aligned and C-contiguous: nothing is checked.
+        It computes in `workspace`, at least `workspace_bytes` of `aligned_bytes`, if that is given,
+        so that several models can have the same one in turn.
         """
         given, results = _structures(list(inputs)), _structures(list(outputs))
         keep = (*inputs, *outputs)
 
         def run(keep: tuple[np.ndarray, ...] = keep) -> None:
-            self._call(given, results)
+            if workspace is None:
+                self._call(given, results)
+            else:
+                self._call_in(given, results, workspace)
 
         return run
 
@@ -209,12 +214,15 @@ class Module:
             workspace = self._workspaces.pop()
         except IndexError:
             workspace = aligned_bytes(self.workspace_bytes)
+        try:
+            self._call_in(inputs, outputs, workspace)
+        finally:
+            self._workspaces.append(workspace)
+
+    def _call_in(self, inputs: Any, outputs: Any, workspace: np.ndarray) -> None:
         code = self._run(inputs, outputs, workspace.ctypes.data, self._threads)
-        sentence = (model_sentence(self.metadata, workspace)
-                    if code == ErrorCode.OUT_OF_BOUNDS else "")
-        self._workspaces.append(workspace)
-        if sentence:
-            raise RunError(sentence)
+        if code == ErrorCode.OUT_OF_BOUNDS:
+            raise RunError(model_sentence(self.metadata, workspace))
         if code == ErrorCode.RECURSION_TOO_DEEP:
             limit = self.metadata.get("recursion_limit")
             raise RunError(f"the run of {self.name} was stopped: {self._text(code)} ({limit}); "

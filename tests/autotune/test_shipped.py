@@ -227,12 +227,14 @@ def test_recording_them(script, model, tmp_path, monkeypatch, capsys):
     for name in names:
         log = read_log(tmp_path / "work" / f"{name}.jsonl")
         kept = read_log(tmp_path / "data" / f"{name}.jsonl")
-        assert {r.task for r in kept} == {r.task for r in log} and len(kept) < len(log)
+        compared = {r.task for r in log if r.in_place and not r.is_network}
+        assert {r.task for r in kept} == compared and len(kept) < len(log)
+        assert all(r.in_place for r in kept)
         history = autotune.shipped(X86 + name, tmp_path / "data")
-        assert len(history.best) == KERNELS
+        assert len(history.best) == (KERNELS if compared else 0)
     (tmp_path / "data" / f"{names[0]}.jsonl").unlink()
     assert script.main([*words, "--trials", "6", "--tuner", "random"]) == 0
-    assert read_log(tmp_path / "data" / f"{names[0]}.jsonl")
+    assert (tmp_path / "data" / f"{names[0]}.jsonl").exists()
     (tmp_path / "work" / f"{names[0]}.two.seconds").write_text("99.5")
     assert script.main([*words, "--classes", names[0], "--time", "99s"]) == 0
     assert "its time is used up" in capsys.readouterr().out

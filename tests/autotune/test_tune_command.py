@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 from click.testing import CliRunner
 
+from minitvm.autotune.records import read_log
 from minitvm.cli import main
 from minitvm.cli_options import parse_duration
 from minitvm.errors import OptionError
@@ -51,6 +52,9 @@ def test_it_tunes_goes_on_and_compiles(model, tmp_path):
     again = command("tune", model, "--log", log, "--trials", 12, "--tuner", "random")
     assert again.exit_code == 0 and log.read_bytes() == measured
     assert "times as fast" in again.stdout and "GFLOP/s" in again.stdout
+    assert "faster beyond noise" in again.stdout or "kept: other schedules" in again.stdout
+    compared = any(row["compared"] for row in report["in_place"]["rows"])
+    assert (b'"in_place":"two ' in measured) == compared
 
     replayed = tmp_path / "replayed.jsonl"
     result = command("tune", model, "--log", replayed, "--trials", 12, "--tuner", "random",
@@ -64,6 +68,21 @@ def test_it_tunes_goes_on_and_compiles(model, tmp_path):
     assert schedules["tuned"] == schedules["total"] == len(report["tasks"])
     plain = command("compile", model, "--schedules", "none", "-o", tmp_path / "two.so")
     assert plain.exit_code == 0 and "tuned" not in plain.stdout
+
+
+def test_schedules_of_a_log_are_compared_in_the_network(model, tmp_path):
+    log, best = tmp_path / "tune.jsonl", tmp_path / "best.jsonl"
+    result = command("tune", model, "--log", log, "--trials", 6, "--tuner", "random", "--json",
+                     "--no-in-place")
+    assert result.exit_code == 0 and json.loads(result.stdout)["in_place"] is None
+    assert b"in_place" not in log.read_bytes()
+    result = command("pick-best", log, "--model", model, "-o", best, "--json")
+    assert result.exit_code == 0, result.output
+    compared = json.loads(result.stdout)["in_place"]
+    assert compared["network"].startswith("two ") and not compared["problem"]
+    of_kernels = {record.task for record in read_log(best) if record.in_place}
+    assert len(of_kernels) == (len(compared["rows"])
+                               if any(row["compared"] for row in compared["rows"]) else 0)
 
 
 def test_kills_at_random_moments_cost_nothing_but_what_was_being_measured(tmp_path):

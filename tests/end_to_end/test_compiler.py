@@ -15,7 +15,7 @@ from networks import HOST, context, small_network
 
 import minitvm
 from minitvm.codegen.program import compile_kernel
-from minitvm.driver import optimize
+from minitvm.driver import compile_fused, optimize
 from minitvm.relay.lower import canonical, lower_function, schedule_function, to_te
 from minitvm.relay.onnx import from_onnx
 from minitvm.relay.structural_hash import structural_hash
@@ -152,3 +152,19 @@ def test_a_schedule_from_data_replaces_the_default():
 def test_a_schedule_of_no_kernel_is_a_remark():
     compiled = minitvm.compile(small_network(), schedules={"sha256:none": ()})
     assert any("sha256:none" in str(remark) for remark in compiled.remarks)
+
+
+def test_threads_are_set_and_one_graph_is_compiled_with_several_schedules():
+    module = optimize(from_onnx(small_network(), {}), HOST)
+    plain = compile_fused(module, HOST, {})
+    assert plain.threads == 1
+    plain.threads = 2
+    assert plain.threads == plain.runtime.threads == 2
+    functions = primitive_functions(module)
+    assert set(plain.structures) == {kernel.name for kernel in plain.kernels}
+    assert set(plain.structures.values()) == set(map(structural_hash, functions.values()))
+    key = next(iter(plain.structures.values()))
+    other = compile_fused(module, HOST, {key: ()})
+    assert [kernel.text for kernel in other.kernels if other.structures[kernel.name] != key] == [
+        kernel.text for kernel in plain.kernels if plain.structures[kernel.name] != key]
+    assert other.kernels != plain.kernels and not other.unfit

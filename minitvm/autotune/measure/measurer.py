@@ -4,8 +4,10 @@ is built, so that times are of the candidate alone.
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import queue
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,9 +19,11 @@ import numpy as np
 
 from minitvm.autotune.measure.folder import OwnedFolder
 from minitvm.autotune.measure.kernel import Timing
+from minitvm.autotune.measure.network import FEWEST_TURNS, write_network
 from minitvm.autotune.measure.process import WorkerProcess
-from minitvm.autotune.task import Candidate, Task
+from minitvm.autotune.task import Candidate, Network, Task
 from minitvm.errors import TuningError
+from minitvm.te.steps import Step
 from minitvm.tir.text import print_func
 
 
@@ -48,6 +52,14 @@ CUTOFF = 4.0
 """A candidate that is so many times slower than the best is not worth exact times."""
 
 
+PROCESSES = 3
+"""In how many processes the variants of a network are compared, one after the other."""
+TURNS = 8
+"""How many turns each of these takes."""
+IN_PLACE_SECONDS = 30.0
+"""How long, at most."""
+
+
 class Measurer(Protocol):
     """What tells the outcome of candidates: a machine, or a log."""
 
@@ -58,6 +70,29 @@ class Measurer(Protocol):
     def contest(self, task: Task, candidates: Sequence[Candidate],
                 number: int) -> list[Outcome | None]:
         """The same, timed in turns."""
+
+
+Variant = Mapping[str, tuple[Step, ...]]
+"""A network with these schedules, by the structural hashes of kernels, and default ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """How long a network took with each of some variants: `kernels` has the seconds of a call,
+    turn by turn, by structural hash, `runs` those of whole runs. Nothing of a variant that failed;
+    `problem` says how."""
+
+    kernels: tuple[Mapping[str, tuple[float, ...]], ...]
+    runs: tuple[tuple[float, ...], ...]
+    problem: str = ""
+
+
+class NetworkMeasurer(Protocol):
+    """What tells how long kernels take in a network."""
+
+    def in_place(self, network: Network, variants: Sequence[Variant], number: int, threads: int,
+                 watch: Callable[[int, int], None]) -> InPlace:
+        """Of the contest of that number; `watch(done, total)` is called in between."""
 
 
 class LocalMeasurer:
@@ -100,6 +135,66 @@ class LocalMeasurer:
             return [_outcome(item) if item.get("error") else Outcome(tuple(next(times)))
                     for item in built]
 
+    def in_place(self, network: Network, variants: Sequence[Variant], number: int, threads: int,
+                 watch: Callable[[int, int], None]) -> InPlace:
+        """Runs the network with each variant in turns, in some processes one after the other: where
+        code and data lie by chance in one of them decides nothing. What crashes is left out."""
+        paths = self._variants(network, variants)
+        problem = next((f"{paths[i]['error']}: {paths[i]['message']}" for i in range(len(paths))
+                        if paths[i].get("error")), "")
+        left = [i for i, path in enumerate(paths) if not path.get("error")]
+        kernels: list[dict[str, tuple[float, ...]]] = [{} for _ in variants]
+        runs: list[tuple[float, ...]] = [() for _ in variants]
+        for turn in range(PROCESSES):
+            answer = self._run_variants([paths[i]["object"] for i in left], threads, turn, number)
+            if answer.get("error"):
+                problem = f"{answer['error']}: {answer['message']}"
+                left = [i for i in left if not self._run_variants(
+                    [paths[i]["object"]], threads, turn, number, FEWEST_TURNS).get("error")]
+                answer = {} if not left else self._run_variants(
+                    [paths[i]["object"] for i in left], threads, turn, number)
+            if not left or answer.get("error"):
+                break
+            for i, times, whole in zip(left, answer["kernels"], answer["runs"], strict=True):
+                runs[i] += tuple(whole)
+                for key, seconds in times.items():
+                    kernels[i][key] = kernels[i].get(key, ()) + tuple(seconds)
+            watch(turn + 1, PROCESSES)
+        for i in set(range(len(variants))) - set(left):
+            kernels[i], runs[i] = {}, ()
+        return InPlace(tuple(kernels), tuple(runs), problem)
+
+    def _run_variants(self, paths: Sequence[str], threads: int, turn: int, number: int,
+                      turns: int = TURNS) -> dict[str, Any]:
+        return self._runner.request({
+            "do": "run variants", "variants": list(paths), "threads": threads, "turns": turns,
+            "first": turn, "plain": number > 1, "most_seconds": IN_PLACE_SECONDS,
+            "timeout_seconds": 4 * IN_PLACE_SECONDS * threads,
+            "memory_bytes": self.options.memory_bytes * max(1, len(paths))})
+
+    def _variants(self, network: Network, variants: Sequence[Variant]) -> list[dict[str, Any]]:
+        """The answers of builders for variants, side by side; equal ones are built once."""
+        place = self.folder / hashlib.sha256(network.name.encode()).hexdigest()[:16]
+        module = place / "module.pickle"
+        if not module.exists():
+            place.mkdir(exist_ok=True)
+            write_network(network.module, network.target, module)
+
+        def build(variant: Variant) -> dict[str, Any]:
+            text = repr(sorted(variant.items()))
+            path = place / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.program"
+            if path.exists():
+                return {"object": str(path)}
+            schedules = path.with_suffix(".schedules")
+            schedules.write_bytes(pickle.dumps(dict(variant)))
+            return self._ask_builder({
+                "do": "build variant", "network": str(module), "schedules": str(schedules),
+                "object": str(path), "memory_bytes": self.options.memory_bytes,
+                "timeout_seconds": len(network.tasks) * self.options.build_timeout_seconds})
+
+        with ThreadPoolExecutor(len(self._builders)) as pool:
+            return list(pool.map(build, variants))
+
     def _run(self, built: Sequence[dict[str, Any]], arrays: dict[str, Any], timing: Timing,
              results: str | None = None) -> dict[str, Any]:
         options = {key: value for key, value in asdict(timing).items() if value != float("inf")}
@@ -128,12 +223,15 @@ class LocalMeasurer:
                     path.unlink(missing_ok=True)
 
     def _build(self, task: Task, candidate: Candidate, path: Path) -> dict[str, Any]:
+        return self._ask_builder({
+            "do": "build", "text": print_func(candidate.func), "target": str(task.target),
+            "object": str(path), "timeout_seconds": self.options.build_timeout_seconds,
+            "memory_bytes": self.options.memory_bytes})
+
+    def _ask_builder(self, request: dict[str, Any]) -> dict[str, Any]:
         builder = self._idle.get()
         try:
-            return builder.request({
-                "do": "build", "text": print_func(candidate.func), "target": str(task.target),
-                "object": str(path), "timeout_seconds": self.options.build_timeout_seconds,
-                "memory_bytes": self.options.memory_bytes})
+            return builder.request(request)
         finally:
             self._idle.put(builder)
 

@@ -50,7 +50,7 @@ class WorkerProcess:
             answer: dict[str, Any] = json.loads(line)
         except TimeoutError:
             self.close()
-            return failure("timeout" if data["do"] == "run" else "build timeout",
+            return failure("build timeout" if "build" in data["do"] else "timeout",
                            "the worker gave no answer in time")
         except (OSError, ValueError):
             self.close()

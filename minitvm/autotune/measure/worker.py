@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from minitvm.autotune.measure.isolate import isolate
 from minitvm.autotune.measure.kernel import Prepared, Timing, build, prepare, run
+from minitvm.autotune.measure.network import build_variant, time_variants
 from minitvm.codegen.jit import build_kernel
 from minitvm.origin import origin
 from minitvm.target import Target
@@ -33,12 +35,23 @@ class Worker:
         self.arrays = ""
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Builds, or runs, in a child."""
+        """Builds or runs a candidate, or variants of a network, in a child."""
         timeout, memory = request["timeout_seconds"], request["memory_bytes"]
         if request["do"] == "build":
             target, path = Target(request["target"]), Path(request["object"])
             return isolate(lambda: build(request["text"], target, path), timeout, memory, "build",
                            OWNER)
+        if request["do"] == "build variant":
+            with Path(request["schedules"]).open("rb") as stream:
+                schedules = pickle.load(stream)
+            network, path = Path(request["network"]), Path(request["object"])
+            return isolate(lambda: build_variant(network, schedules, path), timeout, memory,
+                           "build", OWNER)
+        if request["do"] == "run variants":
+            paths = [Path(path) for path in request["variants"]]
+            return isolate(lambda: time_variants(
+                paths, request["threads"], request["turns"], request["first"], request["plain"],
+                request["most_seconds"]), timeout, memory, "run", OWNER)
         if self.prepared is None or self.arrays != request["arrays"]:
             self.prepared, self.arrays = prepare(request), request["arrays"]
         prepared = self.prepared
