@@ -35,6 +35,7 @@ import minitvm
 from minitvm import autotune
 from minitvm.bench import PEERS, ROUNDS, bench
 from minitvm.cli_options import (
+    model_inputs,
     parse_cpus,
     parse_fixed,
     parse_shapes,
@@ -134,12 +135,7 @@ def main() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path),
               help="The shared library to write, such as -o build/model.so; by default the model's "
                    "name with .so, beside the model.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
-              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
-                   "model leaves a size open. May be repeated.")
-@click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE",
-              help="Make an input a constant: a number for all of its elements, such as --fix "
-                   "sr=16000, or an array, such as --fix mask=mask.npy. May be repeated.")
+@model_inputs
 @click.option("--target", metavar="STRING",
               help="The machine to compile for, such as --target 'llvm -mcpu=x86-64-v3' or "
                    "--target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76'; by default this "

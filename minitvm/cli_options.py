@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 
 from minitvm.errors import InputError, OptionError
+
+
+def model_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command that reads a model the options `--shape` and `--fix`."""
+    shape = click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
+        help="The shape of an input, such as --shape input=1,3,224,224; needed where the model "
+             "leaves a size open. May be repeated.")
+    fix = click.option(
+        "--fix", "fixed", multiple=True, metavar="NAME=VALUE",
+        help="Make an input a constant: a number for all of its elements, such as --fix sr=16000, "
+             "or an array, such as --fix mask=mask.npy. May be repeated.")
+    return shape(fix(command))
 
 
 def parse_shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:

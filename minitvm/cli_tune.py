@@ -18,7 +18,7 @@ import click
 
 from minitvm import autotune
 from minitvm.autotune.options import TUNER_NAMES
-from minitvm.cli_options import parse_duration, parse_shapes
+from minitvm.cli_options import model_inputs, parse_duration, parse_fixed, parse_shapes
 from minitvm.errors import OptionError
 from minitvm.report import Report, print_in_place, print_tuning, progress
 
@@ -35,9 +35,7 @@ INTERRUPTED = 130
               help="Tune for so long, such as --time 10m, 90s or 2h.")
 @click.option("--trials", type=click.IntRange(min=1), metavar="N",
               help="Measure so many candidates, those in the log included, such as --trials 2000.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
-              help="The shape of an input, such as --shape input=1,3,224,224; needed where the "
-                   "model leaves a size open. May be repeated.")
+@model_inputs
 @click.option("--target", metavar="STRING",
               help="The machine to tune for, such as --target 'llvm -mcpu=x86-64-v3', whose code "
                    "must run here; by default this one.")
@@ -56,8 +54,9 @@ INTERRUPTED = 130
               help="Measure nothing: take times from this log, such as --replay measured.jsonl.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def tune_command(model: Path, log: Path, duration: str | None, trials: int | None,
-                 shapes: tuple[str, ...], target: str | None, threads: int, seed: int, tuner: str,
-                 cold: bool, in_place: bool, replay: Path | None, as_json: bool) -> None:
+                 shapes: tuple[str, ...], fixed: tuple[str, ...], target: str | None, threads: int,
+                 seed: int, tuner: str, cold: bool, in_place: bool, replay: Path | None,
+                 as_json: bool) -> None:
     """Finds faster schedules for the kernels of the ONNX file MODEL, by measuring them here.
 
     It can be interrupted, and goes on from its log when it is called again.
@@ -71,7 +70,8 @@ def tune_command(model: Path, log: Path, duration: str | None, trials: int | Non
     cache = "cold" if cold else "warm"
     options = autotune.TuneOptions(trials, None if duration is None else parse_duration(duration),
                                    tuner, seed, threads=threads, cache=cache)
-    network = autotune.extract_network(model, parse_shapes(shapes), target)
+    network = autotune.extract_network(model, parse_shapes(shapes), target,
+                                       parse_fixed(fixed))
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(autotune.Log.open(log))
         if replay is not None:
@@ -125,16 +125,17 @@ def _watch(moved: Report, options: autotune.TuneOptions) -> Callable[[str, int, 
 @click.option("--model", type=click.Path(path_type=Path),
               help="Compare the best schedules in runs of this ONNX file, such as --model m.onnx, "
                    "and keep those that make it faster.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=DIM,DIM,...",
-              help="The shape of an input of the model, such as --shape input=1,3,224,224.")
-@click.option("--target", metavar="STRING", help="The machine to compare for, as for tune.")
+@model_inputs
+@click.option("--target", metavar="STRING",
+              help="The machine to compare for, such as --target 'llvm -mcpu=x86-64-v3', whose "
+                   "code must run here; by default this one.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Compare on one thread and on so many, such as --threads 4; by default on one "
                    "and two.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was kept as JSON.")
 def pick_best_command(logs: tuple[Path, ...], output: Path, model: Path | None,
-                      shapes: tuple[str, ...], target: str | None, threads: int,
-                      as_json: bool) -> None:
+                      shapes: tuple[str, ...], fixed: tuple[str, ...], target: str | None,
+                      threads: int, as_json: bool) -> None:
     """Keeps of tuning LOGS only what decides: for each kernel the best record, and that of the
     default schedule which it beat.
 
@@ -148,7 +149,8 @@ def pick_best_command(logs: tuple[Path, ...], output: Path, model: Path | None,
     read = [autotune.read_log(log) for log in logs]
     compared = None
     if model is not None:
-        network = autotune.extract_network(model, parse_shapes(shapes), target)
+        network = autotune.extract_network(model, parse_shapes(shapes), target,
+                                           parse_fixed(fixed))
         measured = autotune.Memory([record for log in read for record in log if record.in_place])
         with autotune.LocalMeasurer() as measurer, progress("measuring") as moved:
             compared = autotune.tune_in_place(network, measurer, measured,

@@ -149,12 +149,14 @@ class Network:
 
 
 def extract_network(model: Any, shapes: Mapping[str, Sequence[int]] | None = None,
-                    target: Target | str | None = None) -> Network:
+                    target: Target | str | None = None,
+                    fixed: Mapping[str, Any] | None = None) -> Network:
     """A model (as for `minitvm.compile`) with a task for each of its distinct kernels, those with
     most to compute first. Kernels that no recipe has a choice for are left out."""
     machine = target if isinstance(target, Target) else Target(target) if target else Target.host()
     if not isinstance(model, Module):
-        model = from_onnx(model, {name: tuple(shape) for name, shape in (shapes or {}).items()})
+        model = from_onnx(model, {name: tuple(shape) for name, shape in (shapes or {}).items()},
+                          fixed=fixed)
     module = optimize(model, machine)
     tasks = kernel_tasks(module, machine)
     digest = hashlib.sha256(repr(sorted((t.key, t.weight) for t in tasks)).encode()).hexdigest()
@@ -165,9 +167,10 @@ def extract_network(model: Any, shapes: Mapping[str, Sequence[int]] | None = Non
 
 
 def extract_tasks(model: Any, shapes: Mapping[str, Sequence[int]] | None = None,
-                  target: Target | str | None = None) -> list[Task]:
+                  target: Target | str | None = None,
+                  fixed: Mapping[str, Any] | None = None) -> list[Task]:
     """The tasks of `extract_network`."""
-    return list(extract_network(model, shapes, target).tasks)
+    return list(extract_network(model, shapes, target, fixed).tasks)
 
 
 def kernel_tasks(module: Module, target: Target) -> list[Task]:
