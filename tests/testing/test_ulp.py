@@ -58,7 +58,27 @@ def test_a_worse_polynomial_is_found_out(monkeypatch, capsys):
 
 
 def test_errors_are_no_less_than_rounding():
-    assert ulp.worst_error("sqrt", Target.host(), 65537).error == 0.5
+    (worst,) = ulp.worst_errors("sqrt", [Target.host()], 65537)
+    assert worst.error == 0.5
+
+
+def test_each_target_is_measured_by_itself(capsys):
+    """Without fused multiply-add errors differ."""
+    plain, fused = Target("llvm -mcpu=x86-64"), Target("llvm -mcpu=x86-64-v3")
+    both = ulp.worst_errors("erf", [plain, fused], 4099)
+    assert both == [*ulp.worst_errors("erf", [plain], 4099),
+                    *ulp.worst_errors("erf", [fused], 4099)]
+    assert both[0] != both[1]
+    assert ulp.main(["erf", "--step", "4099", "--target", str(plain), "--target",
+                     str(fused)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(", x86-64") and second.endswith(", x86-64-v3")
+    assert str(both[0]) in first and str(both[1]) in second
+
+
+def test_decay_is_only_measured_where_it_is_defined():
+    (worst,) = ulp.worst_errors("decay", [Target.host()], 65537)
+    assert 0.5 <= worst.error <= 2 and worst.argument <= 0
 
 
 @pytest.mark.parametrize(
