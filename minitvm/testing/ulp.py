@@ -2,7 +2,7 @@
 
     python -m minitvm.testing.ulp                       all functions, this machine, every float
     python -m minitvm.testing.ulp sin cos --target "llvm -mcpu=x86-64" --step 97
-    python -m minitvm.testing.ulp exp --target llvm --target "llvm -mcpu=x86-64-v3"
+    python -m minitvm.testing.ulp exp --target llvm --target "llvm -mcpu=x86-64-v3" --to 105
 
 Prints, for each function and target, the greatest error in units in the last place and where it is.
 Each value is computed by the compiled kernels of the targets and compared with one float64
@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,8 @@ REFERENCES: dict[str, Callable[[np.ndarray], Any]] = {
     "decay": intrinsics.TABLE["decay"].meaning, "tan": np.tan, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh}
 """What each function means, from float64 to float64."""
-FIRST_PATTERN = {"decay": 2**31}
-"""Where the floats begin that a function is defined for, which are all but for these: `decay` is
-defined for those with a sign."""
+NEGATIVE = ("decay",)
+"""The functions that are only defined for floats with a sign."""
 
 
 def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -113,10 +113,17 @@ def patterns(step: int, start: int = 0, stop: int = _PATTERNS) -> Iterator[np.nd
         yield bits.astype(np.uint32).view(np.float32)
 
 
-def worst_errors(name: str, targets: Sequence[Target], step: int = 1,
-                 lanes: int = LANES) -> list[Worst]:
+def sizes(least: float, most: float) -> range:
+    """The patterns, without the sign, of floats from `least` up to and with `most`; NaN, which may
+    be the most, is greater than all others."""
+    first, last = (int(np.float32(size).view(np.uint32)) for size in (least, most))
+    return range(first, 2**31 if math.isnan(most) else last + 1)
+
+
+def worst_errors(name: str, targets: Sequence[Target], step: int = 1, lanes: int = LANES,
+                 within: range = range(2**31)) -> list[Worst]:
     """The greatest error of each target's machine code of a function, over every `step`-th pattern
-    of bits. The reference is computed once for all of them.
+    of bits `within` sizes, with both signs. The reference is computed once for all targets.
 
     At least 0.5, which rounding alone may come to.
     """
@@ -124,7 +131,9 @@ def worst_errors(name: str, targets: Sequence[Target], step: int = 1,
     kernels = [build_kernel(function, target) for target in targets]
     worst = [Worst(0.5, 0.0, 0.0, 0.0)] * len(targets)
     got, padded = (np.zeros(CHUNK, np.float32) for _ in range(2))
-    for values in patterns(step, FIRST_PATTERN.get(name, 0)):
+    signs = (2**31,) if name in NEGATIVE else (0, 2**31)
+    for values in chain(*(patterns(step, sign + within.start, sign + within.stop)
+                          for sign in signs)):
         padded[:len(values)] = values
         with np.errstate(all="ignore"):
             exact = np.asarray(REFERENCES[name](values.astype(np.float64)))
@@ -158,9 +167,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", action="append", default=[], dest="targets", metavar="TARGET",
                         help="as for `minitvm compile`; this machine's. May be repeated")
     parser.add_argument("--step", type=int, default=1, help="checks every so manieth float only")
+    parser.add_argument("--from", type=float, default=0.0, dest="least", metavar="SIZE",
+                        help="only floats of at least this size, of both signs")
+    parser.add_argument("--to", type=float, default=math.nan, dest="most", metavar="SIZE",
+                        help="and at most this; by default all, infinity and NaN too")
     parser.add_argument("--lanes", type=int, default=LANES, help="the width of vectors")
     options = parser.parse_args(arguments)
     unknown = sorted({*options.functions} - {*REFERENCES})
+    if not options.least >= 0 or options.most < options.least:
+        parser.error("--from must be at least zero, and --to no less than it")
     if unknown or options.step < 1 or options.lanes < 1 or CHUNK % options.lanes:
         parser.error(f"unknown function {unknown[0]!r}" if unknown else
                      f"--step must be positive, and --lanes divide {CHUNK}")
@@ -168,7 +183,9 @@ def main(arguments: list[str] | None = None) -> int:
     failed = False
     for name in options.functions or REFERENCES:
         bound = intrinsics.TABLE[name].ulp or 0.5
-        for target, worst in zip(targets, worst_errors(name, targets, options.step, options.lanes)):
+        errors = worst_errors(name, targets, options.step, options.lanes,
+                              sizes(options.least, options.most))
+        for target, worst in zip(targets, errors):
             failed |= worst.error > bound
             print(f"{name:8} {'too much' if worst.error > bound else 'ok':8} {worst}"
                   + (f", {target.cpu}" if len(targets) > 1 else ""), flush=True)

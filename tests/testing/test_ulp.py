@@ -1,6 +1,7 @@
 """The tool that measures how exact the functions are sees what it should."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -74,6 +75,22 @@ def test_each_target_is_measured_by_itself(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(", x86-64") and second.endswith(", x86-64-v3")
     assert str(both[0]) in first and str(both[1]) in second
+
+
+def test_sizes_part_the_floats():
+    edges = [0.0, 1e-40, 1.0, 2.0**20, math.inf]
+    parts = [ulp.sizes(least, np.nextafter(np.float32(most), np.float32(0)))
+             for least, most in pairwise(edges)] + [ulp.sizes(math.inf, math.nan)]
+    assert parts[0].start == 0 and parts[-1].stop == 2**31
+    assert all(a.stop == b.start for a, b in pairwise(parts))
+    assert ulp.sizes(1.0, 1.0) == range(0x3F800000, 0x3F800001)
+
+
+def test_only_sizes_asked_for_are_measured():
+    (worst,) = ulp.worst_errors("exp", [Target.host()], 4099, within=ulp.sizes(3.0, 5.0))
+    assert 3 <= abs(worst.argument) <= 5
+    with pytest.raises(SystemExit):
+        ulp.main(["exp", "--from", "2", "--to", "1"])
 
 
 def test_decay_is_only_measured_where_it_is_defined():
