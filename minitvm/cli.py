@@ -42,6 +42,7 @@ from minitvm.cli_options import (
     parse_threads,
     parse_words,
     read_inputs,
+    read_schedules,
 )
 from minitvm.cli_tune import INTERRUPTED, pick_best_command, tune_command
 from minitvm.errors import InputError, MinitvmError, OptionError
@@ -153,7 +154,8 @@ def main() -> None:
                    "then no kernel comes from the cache.")
 @click.option("--schedules", metavar="LOG",
               help="Use the best schedules of a tuning log, such as --schedules tune.jsonl, or "
-                   "--schedules none; by default those that come with minitvm and fit the target.")
+                   "--schedules none; by default, and by --schedules shipped, those that come with "
+                   "minitvm and fit the target.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no report.")
 def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...],
@@ -182,11 +184,9 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...],
     report = {**compiled.summary(), "output": str(output), "files": [str(file) for file in files],
               "size_bytes": output.stat().st_size, "seconds": time.perf_counter() - start}
     if history is not None:
-        covered = autotune.coverage(compiled.relay, history)
-        if schedules is not None or covered.tuned:
-            report["schedules"] = {"source": schedules or "shipped", "tuned": covered.tuned,
-                                   "total": covered.total,
-                                   "misses": [str(miss) for miss in covered.misses]}
+        covered = _coverage(compiled, history, schedules or "shipped")
+        if schedules is not None or covered["tuned"]:
+            report["schedules"] = covered
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -195,12 +195,18 @@ def compile_command(model: Path, output: Path | None, shapes: tuple[str, ...],
 
 def _history(schedules: str | None, target: str | None) -> autotune.ApplyHistoryBest | None:
     """The schedules to compile with; None for the default ones."""
-    if schedules == "none":
-        return None
     if schedules is not None:
-        return autotune.apply_history_best(schedules, target)
+        return read_schedules(schedules, target)
     known = autotune.shipped(target)
     return known if known.best else None
+
+
+def _coverage(compiled: minitvm.CompiledModule, history: autotune.ApplyHistoryBest,
+              source: str) -> dict[str, Any]:
+    """Which kernels are tuned, for a report."""
+    covered = autotune.coverage(compiled.relay, history)
+    return {"source": source, "tuned": covered.tuned, "total": covered.total,
+            "misses": [str(miss) for miss in covered.misses]}
 
 
 # --- run ----------------------------------------------------------------------------------------
@@ -330,13 +336,17 @@ def _write_whole(file: Path, value: np.ndarray) -> None:
                    "one and then with two.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True,
               help="How often the engines take turns, such as --rounds 100.")
+@click.option("--schedules", metavar="LOG", default="none",
+              help="Also measure what the best schedules of a tuning log make of it, such as "
+                   "--schedules tune.jsonl, or those that come with minitvm, --schedules shipped.")
 @click.option("--cold", is_flag=True, help="Compile everything; take no kernel from the cache.")
 @click.option("--profile", "profiled", is_flag=True,
               help="Also say where the time goes, by kernel and by ONNX node, on the first of the "
                    "numbers of threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...], against: str,
-                  threads: str, rounds: int, cold: bool, profiled: bool, as_json: bool) -> None:
+                  threads: str, rounds: int, schedules: str, cold: bool, profiled: bool,
+                  as_json: bool) -> None:
     """Compiles the ONNX file MODEL and times it, alone or against other engines in turn.
 
     \b
@@ -353,10 +363,13 @@ def bench_command(model: Path, shapes: tuple[str, ...], inputs: tuple[str, ...],
         arrays.update(read_inputs(inputs, [info.name for info in infos]))
         return arrays
 
+    history = read_schedules(schedules)
     with context, progress("reading the model") as moved:
         report, compiled = bench(model, parse_shapes(shapes), against=parse_words(against),
-                                 threads=parse_threads(threads), rounds=rounds, inputs=inputs_of,
-                                 progress=moved)
+                                 threads=parse_threads(threads), rounds=rounds, schedules=history,
+                                 inputs=inputs_of, progress=moved)
+    if history is not None:
+        report["schedules"] = _coverage(compiled, history, schedules)
     count = parse_threads(threads)[0]
     profile = compiled.profile(arrays, threads=count) if profiled else None
     if as_json:

@@ -1,4 +1,5 @@
-"""Words of a command line -> shapes, arrays, durations; what makes no sense is an `OptionError`."""
+"""Words of a command line -> shapes, arrays, durations, schedules; what makes no sense is an
+`OptionError`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from minitvm import autotune
 from minitvm.errors import InputError, OptionError
 
 
@@ -123,3 +125,17 @@ def parse_duration(text: str) -> float:
     if match is None or float(match[1]) <= 0:
         raise OptionError(f"--time {text!r} is not a duration; for example --time 90s, 10m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def read_schedules(word: str, target: str | None = None) -> autotune.ApplyHistoryBest | None:
+    """The schedules of a tuning log; for `shipped` those that come with minitvm for the target, for
+    `none` None."""
+    if word == "none":
+        return None
+    if word != "shipped":
+        return autotune.apply_history_best(word, target)
+    known = autotune.shipped(target)
+    if not known.best:
+        raise OptionError(f"no schedules come with minitvm for '{known.target}'; name a tuning "
+                          "log, such as --schedules tune.jsonl, or --schedules none")
+    return known

@@ -240,14 +240,23 @@ def print_bench(report: Mapping[str, Any]) -> None:
     click.echo(f"{report['model']}: compiled in {artifact['compile_seconds']:.2f} s, "
                f"{artifact['kernels_from_cache']} of {artifact['kernels']} kernels from the cache, "
                f"{_megabytes(artifact['size_bytes'])}")
-    header = ("engine", "p50 ms", "p99 ms", "min ms", "ratio by round", "of p50", "of min",
-              "difference", "load s")
+    if tuned := report.get("schedules"):
+        click.echo(f"minitvm tuned: {tuned['tuned']}/{tuned['total']} kernels by the schedules of "
+                   f"{tuned['source']}")
+    header = ["engine", "p50 ms", "p99 ms", "min ms", "ratio by round", "of p50", "of min",
+              "difference", "load s"]
+    if any("tuned_ratio" in item for group in report["threads"] for item in group["engines"]):
+        header.append("tuned by round")
     for group in report["threads"]:
-        rows = [(item["engine"], *(f"{item['milliseconds'][key]:.3f}" for key in
-                                   ("p50", "p99", "min")),
-                 *(f"{item['ratio'][key]:.3f}" for key in ("by_round", "p50", "min")),
-                 f"{item['difference']:.1e}", f"{item['load_seconds']:.2f}")
-                for item in group["engines"]]
+        rows = []
+        for item in group["engines"]:
+            ratio = item["ratio"]
+            rows.append([item["engine"],
+                         *(f"{item['milliseconds'][key]:.3f}" for key in ("p50", "p99", "min")),
+                         *(f"{ratio[key]:.3f}" for key in ("by_round", "p50", "min")),
+                         f"{item['difference']:.1e}", f"{item['load_seconds']:.2f}"])
+            if "tuned_ratio" in item:
+                rows[-1].append(f"{item['tuned_ratio']['by_round']:.3f}")
         click.echo()
         click.echo(f"{_counted(group['threads'], 'thread')}, "
                    f"{_counted(report['rounds'], 'round')}")

@@ -12,13 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from minitvm.bench import OURS
+from minitvm import autotune
+from minitvm.bench import OURS, TUNED, workers
+from minitvm.target import Target
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-cases, command, measure, tables, workers = (
-    importlib.import_module(f"against.{name}")
-    for name in ("cases", "command", "measure", "tables", "workers"))
+cases, command, tables = (importlib.import_module(f"against.{name}")
+                          for name in ("cases", "command", "tables"))
 PROGRAM = str(BENCHMARKS / "run.py")
 
 
@@ -82,45 +83,6 @@ def test_cases_are_chosen_by_name_part_and_group():
 # --- figures ------------------------------------------------------------------------------------
 
 
-class Stand:
-    """A worker whose calls take what it is told to."""
-
-    def __init__(self, engine, log, *rounds):
-        self.engine, self.log, self.left = engine, log, iter(rounds)
-
-    def round(self, calls):
-        self.log.append((self.engine, calls))
-        return next(self.left)
-
-    def ask(self, do):
-        self.log.append(do)
-        return 10.0
-
-
-def test_engines_take_turns_and_ratios_are_by_round(monkeypatch):
-    monkeypatch.setattr(measure, "PAUSE_SECONDS", 0)
-    log, steps = [], []
-    ours = Stand(OURS, log, [1, 1, 9], [10, 10, 10], [1, 1, 1])
-    other = Stand("other", log, [2, 2], [20, 20], [4, 4])
-    found = measure.measure([ours, other], Stand("peak", log), {OURS: 3, "other": 2}, 3,
-                            steps.append)
-    a, b = (OURS, 3), ("other", 2)
-    assert log == [a, b, "gflops", b, a, "gflops", a, b, "gflops"] and steps == [0, 1, 2]
-    figures = measure.summary(found, flops=8e9, threads=2)
-    other = figures["engines"]["other"]
-    assert other["ratio"] == {"by_round": 0.5, "p50": 0.25, "min": 0.5, "quartiles": [0.375, 0.5]}
-    assert figures["peak_gflops"] == 10 and figures["engines"][OURS]["gflops"] == 8
-    assert figures["engines"][OURS]["share_of_peak"] == 0.4  # of two cores
-    assert figures["engines"][OURS]["ratio"] == {"by_round": 1, "p50": 1, "min": 1,
-                                                 "quartiles": [1, 1]}
-
-
-def test_calls_fill_a_rounds_time():
-    slow, quick = Stand("slow", [], [0.3, 0.2, 0.4]), Stand("quick", [], [1e-3, 2e-3, 9])
-    empty = Stand("empty", [], [0.0] * 3)
-    assert measure.calls_for([slow, quick, empty], 0.05) == {"slow": 1, "quick": 50, "empty": 2000}
-
-
 def test_the_roofline_is_the_tighter_of_two_limits():
     row = {"flops": 4e6, "bytes": 1e6, "peak_gflops": 100.0, "gigabytes": 50.0, "threads": 1,
            "engines": {OURS: {"milliseconds": {"min": 0.08}}}}
@@ -177,26 +139,71 @@ def test_networks_without_peers_and_with_a_failure(monkeypatch, capsys, tmp_path
 
 def test_an_engine_that_fails_is_said_and_the_process_goes_on(tmp_path):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    np.savez(tmp_path / "inputs.npz", x=np.array([[-1, 2, -3, 4, 0.5]] * 2, np.float32))
+    names = workers.save_arrays(tmp_path / "inputs.npz",
+                                {"x": np.array([[-1, 2, -3, 4, 0.5]] * 2, np.float32)})
     onnx.save(tiny(), tmp_path / "tiny.onnx")
     worker = workers.Worker("onnxruntime")
     try:
         with pytest.raises(workers.WorkerError, match="onnxruntime can't run the model"):
-            worker.load(str(tmp_path / "none.onnx"), str(tmp_path / "inputs.npz"))
-        facts = worker.load(str(tmp_path / "tiny.onnx"), str(tmp_path / "inputs.npz"))
+            worker.load(str(tmp_path / "none.onnx"), str(tmp_path / "inputs.npz"), names)
+        facts = worker.load(str(tmp_path / "tiny.onnx"), str(tmp_path / "inputs.npz"), names)
         assert worker.name.startswith("onnxruntime ") and facts["load_seconds"] > 0
         assert len(worker.round(4)) == 4
         (output,) = worker.outputs(str(tmp_path / "out.npz"))
         np.testing.assert_array_equal(output, [[0, 2, 0, 4, 0.5]] * 2)
     finally:
         worker.close()
-    with pytest.raises((workers.WorkerError, BrokenPipeError, ValueError)):
+    with pytest.raises(workers.WorkerError, match="ended with 0"):
         worker.round(1)
+
+
+def test_another_target_is_said_and_used(monkeypatch, capsys, tmp_path):
+    """Code of a plainer machine than this, which has no fused multiply-add, rounds otherwise."""
+    monkeypatch.setattr(cases, "NETWORKS", {"tiny": tiny})
+    words = ["tiny", "--rounds", "1", "--against", "", "--json", str(tmp_path / "r")]
+    assert command.main([*words, "--target", "llvm -mcpu=x86-64"]) == 0
+    shown = capsys.readouterr().out
+    assert "by code for another machine than this: llvm " in shown and "-mcpu=x86-64\n" in shown
+    facts = json.loads((tmp_path / "r").read_text())["machine"]
+    assert facts["target"].endswith("-mcpu=x86-64") and facts["host"] == str(Target.host())
+    assert command.main(words) == 0
+    assert "another machine" not in capsys.readouterr().out
+
+
+def test_tuned_schedules_are_measured_in_the_same_rounds(monkeypatch, capsys, tmp_path):
+    """By a log with a schedule for the one kernel."""
+    build = cases.operators()["gemm 64"]
+    monkeypatch.setattr(cases, "NETWORKS", {"product": build})
+    onnx.save(build(), tmp_path / "product.onnx")
+    task = autotune.extract_tasks(tmp_path / "product.onnx")[0]
+    with autotune.Log.open(tmp_path / "log") as log, autotune.LocalMeasurer() as measurer:
+        autotune.tune_tasks([task], measurer, log, autotune.TuneOptions(trials=2))
+    words = ["product", "--rounds", "2", "--against", "", "--json", str(tmp_path / "r")]
+    assert command.main([*words, "--schedules", str(tmp_path / "log")]) == 0
+    shown = capsys.readouterr().out
+    assert f"by the schedules of {tmp_path / 'log'}: " in shown and "tuned by round" in shown
+    (row,) = json.loads((tmp_path / "r").read_text())["rows"]
+    assert list(row["engines"]) == [OURS, TUNED] and row["tuned_artifact"]["size_bytes"] > 1000
+    assert [len(engine["round_milliseconds"]) for engine in row["engines"].values()] == [2, 2]
+    assert row["engines"][TUNED]["tuned_ratio"]["by_round"] == 1
+
+
+def test_engines_that_are_absent_are_said(monkeypatch, capsys):
+    monkeypatch.setattr(command, "missing_packages",
+                        lambda name: ["onnx2torch"] if name == "torch" else [])
+    assert command.absent_peers(["onnxruntime"]) == {"torch": ["onnx2torch"]}
+    command.show({"machine": {"cpu": "a CPU", "cores": 1, "date": "today", "target": "llvm",
+                              "host": "llvm"}, "rounds": 1, "rows": [], "failures": {},
+                  "absent": {"torch": ["onnx2torch"]}})
+    assert "torch is not compared with: onnx2torch not installed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("words", "message"), [
     (["resnet51"], "nothing is called 'resnet51'"),
-    (["--against", "tvm"], "tvm is not installed, or unknown"),
+    (["--against", "tvm"], "there is no engine 'tvm' to compare with; there are onnxruntime"),
+    (["--target", "llvm -mcpu=z80"], "LLVM knows no CPU 'z80'"),
+    (["--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"], "can't run on this machine"),
+    (["--schedules", "nowhere.jsonl"], "nowhere.jsonl"),
     (["--threads", "1,x"], "no list of numbers"),
     (["--threads", "0"], "no list of numbers"),
     (["--rounds", "-1"], "at least one"),

@@ -24,7 +24,7 @@ MAY_IMPORT = {
 }
 LAZY = {
     "onnx", "google", "llvmlite", "networkx", "xgboost", "rich", "click", "PIL", "onnxruntime",
-    "openvino",
+    "openvino", "torch", "onnx2torch",
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minitvm.bench import OURS
+from minitvm.bench.engines import OURS, TUNED
 from minitvm.report import print_table
 
 Row = Mapping[str, Any]
@@ -16,6 +16,8 @@ def print_networks(rows: Sequence[Row]) -> None:
     """A line for each network, number of threads and engine."""
     header = ("network", "threads", "engine", "p50 ms", "p99 ms", "min ms", "ratio by round",
               "of min", "of peak", "difference", "load s", "memory MB")
+    tuned = any(TUNED in row["engines"] for row in rows)
+    header += ("tuned by round",) * tuned
     lines = []
     for row in rows:
         for engine in row["engines"].values():
@@ -25,7 +27,8 @@ def print_networks(rows: Sequence[Row]) -> None:
                 *(f"{times[key]:.3f}" for key in ("p50", "p99", "min")),
                 f"{ratio['by_round']:.3f}", f"{ratio['min']:.3f}",
                 f"{engine['share_of_peak']:.0%}", f"{engine['difference']:.1e}",
-                f"{engine['load_seconds']:.2f}", f"{engine['memory_bytes'] / 1e6:.0f}"))
+                f"{engine['load_seconds']:.2f}", f"{engine['memory_bytes'] / 1e6:.0f}",
+                *([f"{engine['tuned_ratio']['by_round']:.3f}"] if tuned else [])))
     if lines:
         print()
         print_table("networks", header, lines, numbers=(1, *range(3, len(header))))
