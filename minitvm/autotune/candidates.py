@@ -83,9 +83,12 @@ class Candidates:
         return first != number or made.steps == self.task.default.steps
 
     def features(self, number: int) -> np.ndarray | None:
-        """What a cost model knows it by; None where it is refused."""
+        """What a cost model knows it by: features of its code, and the choices that made it, which
+        tell apart what the features don't. None where it is refused."""
         found = self._features.get(number)
         if found is None and (candidate := self.get(number)) is not None:
-            found = extract_features(candidate.func, self.task.target)
+            choices = self.task.space.coordinates(number, candidate.config)
+            code = extract_features(candidate.func, self.task.target)
+            found = np.concatenate([code, np.array(choices, np.float32)])
             self._features[number] = found
         return found

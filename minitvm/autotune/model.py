@@ -53,7 +53,7 @@ class RankModel:
         if len(features) < FEWEST or not np.isfinite(times).any():
             return
         xgboost = load_xgboost()
-        rows = xgboost.DMatrix(np.stack(features), label=grades(times))
+        rows = xgboost.DMatrix(np.stack(features), label=grades(times), nthread=1)
         rows.set_group([len(features)])
         self._trees = xgboost.train({**PARAMETERS, "seed": self._seed}, rows, ROUNDS)
 
@@ -61,7 +61,8 @@ class RankModel:
         """A score for each candidate, higher is faster; zeros where nothing was learnt."""
         if self._trees is None or not features:
             return np.zeros(len(features))
-        scores: np.ndarray = self._trees.predict(load_xgboost().DMatrix(np.stack(features)))
+        rows = load_xgboost().DMatrix(np.stack(features), nthread=1)
+        scores: np.ndarray = self._trees.predict(rows)
         return scores
 
 

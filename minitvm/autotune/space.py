@@ -8,9 +8,9 @@ measured once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,21 @@ class Space:
         return {knob.name: knob.alternatives[digit]
                 for knob, digit in zip(self.knobs, self.digits(number), strict=True)}
 
+    def coordinates(self, number: int, used: Collection[str]) -> list[float]:
+        """A point as numbers: logarithms of sizes, places of other values among those of a knob;
+        -1 for knobs that the point does not use. As many for all points."""
+        found: list[float] = []
+        for knob, digit in zip(self.knobs, self.digits(number), strict=True):
+            width = _width(knob)
+            if knob.name not in used:
+                found += [-1.0] * max(width, 1)
+            elif width:
+                value = knob.alternatives[digit]
+                found += [log2(1 + n) for n in (value if isinstance(value, tuple) else (value,))]
+            else:
+                found.append(float(digit))
+        return found
+
     def find(self, values: Mapping[str, Any]) -> int | None:
         """The number of a point by its values; None where the space has no such point."""
         digits = []
@@ -92,3 +107,10 @@ class Space:
         """A point with each knob as in one of two points."""
         pairs = zip(self.digits(first), self.digits(second), strict=True)
         return self.number([pair[int(generator.integers(2))] for pair in pairs])
+
+
+def _width(knob: Knob) -> int:
+    """How many sizes each value of a knob has; 0 where values are no sizes, or differ in that."""
+    parts = [value if isinstance(value, tuple) else (value,) for value in knob.alternatives]
+    sizes = all(type(n) is int and n >= 0 for part in parts for n in part)
+    return len(parts[0]) if sizes and len({len(part) for part in parts}) == 1 else 0

@@ -11,6 +11,7 @@ from tiny_tasks import scaled
 
 from minitvm import te
 from minitvm.autotune import features
+from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.features import FEATURES, extract_features
 from minitvm.autotune.model import RankModel, grades, rank_correlation
 from minitvm.target import Target
@@ -92,6 +93,18 @@ def test_the_model_learns_an_order():
     again = RankModel()
     again.fit(rows[:48], seconds[:48])
     assert (again.predict(rows) == model.predict(rows)).all()
+
+
+def test_candidates_are_known_by_their_code_and_by_their_choices():
+    """Two points of equal features are told apart."""
+    task = scaled()
+    candidates = Candidates(task)
+    for number in (0, len(task.space) - 1):
+        made, known = candidates.get(number), candidates.features(number)
+        assert (known[:len(FEATURES)] == extract_features(made.func, task.target)).all()
+        assert known[len(FEATURES):].tolist() == pytest.approx(
+            task.space.coordinates(number, made.config))
+    assert (candidates.features(0)[len(FEATURES):] != known[len(FEATURES):]).any()
 
 
 def test_grades_and_rank_correlation():

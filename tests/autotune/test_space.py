@@ -42,3 +42,24 @@ def test_a_value_that_is_not_in_the_space_has_no_number():
     space = Space((Knob("a", 1, (1, 2)),))
     assert space.find({"a": 3}) is None
     assert space.find({"b": 3}) == 0
+
+
+def test_coordinates_are_logarithms_of_sizes_and_places_of_other_values():
+    space = Space((
+        Knob("tile", (1, 4), ((1, 4), (3, 7))), Knob("terms", 1, (1, 15)),
+        Knob("order", "a", ("a", "b", "c")), Knob("count", "all", ("all", 1, 2)),
+        Knob("local", False, (False, True))))
+    used = {knob.name for knob in space.knobs}
+    assert space.coordinates(space.number([0, 0, 0, 0, 0]), used) == [
+        1, np.log2(5), 1, 0, 0, 0]
+    assert space.coordinates(space.number([1, 1, 2, 1, 1]), used) == [2, 3, 4, 2, 1, 1]
+    assert space.coordinates(space.number([1, 1, 2, 1, 1]), used - {"tile", "order"}) == [
+        -1, -1, 4, -1, 1, 1]
+
+
+@given(spaces)
+def test_points_have_coordinates_of_their_own(space):
+    used = {knob.name for knob in space.knobs}
+    points = [space.coordinates(number, used) for number in range(len(space))]
+    assert len(set(map(tuple, points))) == len(space)
+    assert len(set(map(len, points))) == 1
