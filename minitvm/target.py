@@ -26,9 +26,14 @@ from minitvm.errors import TargetError
 
 DEFAULT_L1_BYTES = 32 * 1024
 DEFAULT_L2_BYTES = 512 * 1024
-OPTIONS = ("-mtriple", "-mcpu", "-mattr", "-l1-bytes", "-l2-bytes", "-num-cores")
-"""What a target string may set. The last three are positive integers; by default 32 KiB, 512 KiB
-(less than any current CPU has, so that tiles fit) and 1; a host target says its own."""
+OPTIONS = ("-mtriple", "-mcpu", "-mattr", "-l1-bytes", "-l2-bytes", "-num-cores",
+           "-fma-per-cycle", "-l2-bytes-per-cycle", "-memory-bytes-per-cycle", "-tlb-pages")
+"""What a target string may set. All from the fourth are positive integers. By default the caches
+have 32 KiB and 512 KiB (less than any current CPU has, so that tiles fit), and there is one core; a
+host target says its own. The last four are what models of costs take a core to do: see the
+properties of those names."""
+
+MODEL_OPTIONS = OPTIONS[6:]
 
 _ISAS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64",
          "riscv64": "riscv64"}
@@ -52,6 +57,8 @@ class Target:
     l1_bytes: int
     l2_bytes: int
     cores: int
+    model: tuple[tuple[str, int], ...]
+    """Options of the model of costs that the string sets, by name, sorted."""
 
     def __init__(self, text: str = "llvm") -> None:
         options = _parse(text)
@@ -70,6 +77,8 @@ class Target:
             "l1_bytes": _positive(options, "-l1-bytes", DEFAULT_L1_BYTES),
             "l2_bytes": _positive(options, "-l2-bytes", DEFAULT_L2_BYTES),
             "cores": _positive(options, "-num-cores", 1),
+            "model": tuple((name, _positive(options, name, 1)) for name in sorted(MODEL_OPTIONS)
+                           if name in options),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -89,6 +98,7 @@ class Target:
             parts.append(f"-l2-bytes={self.l2_bytes}")
         if self.cores != 1:
             parts.append(f"-num-cores={self.cores}")
+        parts += [f"{name}={value}" for name, value in self.model]
         return " ".join(parts)
 
     @property
@@ -142,8 +152,32 @@ class Target:
 
     @property
     def fma_per_cycle(self) -> int:
-        """How many vectors a core multiplies and adds in a cycle; as a common core does."""
-        return 2
+        """How many vectors a core multiplies and adds in a cycle: two, as a common core does, or
+        one where these are two instructions. `-fma-per-cycle` says otherwise."""
+        return self._modelled("-fma-per-cycle", 2 if self.fma else 1)
+
+    @property
+    def l2_bytes_per_cycle(self) -> int:
+        """How many bytes a cycle the second cache moves at best: 32, or as `-l2-bytes-per-cycle`
+        says."""
+        return self._modelled("-l2-bytes-per-cycle", 32)
+
+    @property
+    def memory_bytes_per_cycle(self) -> int:
+        """How many bytes a cycle move from beyond the second cache at best: 10, or as
+        `-memory-bytes-per-cycle` says."""
+        return self._modelled("-memory-bytes-per-cycle", 10)
+
+    @property
+    def weight_bytes_per_cycle(self) -> float:
+        """How many bytes a cycle of weights, which are read once, come from beyond the caches: a
+        little less than of data that a kernel just wrote."""
+        return 0.8 * self.memory_bytes_per_cycle
+
+    @property
+    def tlb_pages(self) -> int:
+        """How many pages of memory a core reads in turn at no cost: 64, or as `-tlb-pages` says."""
+        return self._modelled("-tlb-pages", 64)
 
     @property
     def cycle_seconds(self) -> float:
@@ -151,10 +185,14 @@ class Target:
         return 0.5e-9
 
     def bytes_per_cycle(self, size: int) -> float:
-        """How many bytes a cycle move through the memory that a tensor of `size` bytes fits: half a
-        vector through the second cache, and a few bytes beyond."""
-        near = self.vector_bits / 16
-        return near if size <= self.l2_bytes else min(near, 10.0)
+        """How many bytes a cycle code moves through the memory that a tensor of `size` bytes fits:
+        what the memory moves, but no more than half a vector."""
+        near = size <= self.l2_bytes
+        most = self.l2_bytes_per_cycle if near else self.memory_bytes_per_cycle
+        return min(self.vector_bits / 16, most)
+
+    def _modelled(self, option: str, default: int) -> int:
+        return dict(self.model).get(option, default)
 
     def is_host(self) -> bool:
         """Whether code for this target can run on this machine."""

@@ -10,7 +10,9 @@ X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu="
 
 
 @pytest.mark.parametrize("text", [A76, X86 + "x86-64-v3", X86 + "generic -num-cores=4",
-                                  X86 + "skylake -mattr=+avx512f,-fma -l1-bytes=1 -l2-bytes=2"])
+                                  X86 + "skylake -mattr=+avx512f,-fma -l1-bytes=1 -l2-bytes=2",
+                                  A76 + " -tlb-pages=48 -fma-per-cycle=1 -l2-bytes-per-cycle=16 "
+                                        "-memory-bytes-per-cycle=5"])
 def test_printing_round_trips(text):
     target = Target(text)
     assert Target(str(target)) == target
@@ -48,6 +50,24 @@ def test_vectors_of_aarch64():
     assert (target.isa, target.vector_bits, target.vector_registers) == ("aarch64", 128, 32)
     assert (target.fma and target.lanes("float32") == 4 and not target.is_host()) or (
         Target.host().isa == "aarch64")
+
+
+def test_what_a_core_does_in_a_cycle():
+    """By default as common cores do; all of it may be said."""
+    for text in (A76, X86 + "x86-64-v3", X86 + "x86-64-v4"):
+        target = Target(text)
+        assert (target.fma_per_cycle, target.l2_bytes_per_cycle, target.tlb_pages) == (2, 32, 64)
+        assert (target.memory_bytes_per_cycle, target.weight_bytes_per_cycle) == (10, 8)
+        half = target.vector_bits / 16
+        assert target.bytes_per_cycle(target.l2_bytes) == half
+        assert target.bytes_per_cycle(target.l2_bytes + 1) == min(half, 10)
+    assert Target(X86 + "x86-64").fma_per_cycle == 1, "two instructions"
+    said = Target(X86 + "x86-64-v4 -fma-per-cycle=3 -l2-bytes-per-cycle=20 "
+                  "-memory-bytes-per-cycle=5 -tlb-pages=7")
+    assert (said.fma_per_cycle, said.tlb_pages, said.weight_bytes_per_cycle) == (3, 7, 4)
+    assert (said.bytes_per_cycle(1), said.bytes_per_cycle(2**30)) == (20, 5)
+    with pytest.raises(TargetError, match=r"-tlb-pages must be a positive integer, not '0'"):
+        Target(X86 + "x86-64-v4 -tlb-pages=0")
 
 
 def test_features_come_from_the_cpu_and_from_attributes():

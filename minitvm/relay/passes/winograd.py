@@ -18,13 +18,11 @@ LEVEL = 3
 PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pass
 TILE = "relay.winograd_tile"
 
-FMA_PER_CYCLE = 2
-NEAR_BYTES = 24.0
-FAR_BYTES = 10.0
-"""Bytes a cycle that a core moves between kernels: through its second cache, and beyond it."""
-WEIGHT_BYTES = 8.0
-"""Bytes of weights a cycle from beyond the second cache; twice that where each is used for a whole
-window, and the products hide more of their way."""
+NEAR_SHARE = 0.75
+"""How much of the second cache's speed transforms get: they read and write with strides."""
+HIDDEN = 2.0
+"""How much faster weights come where each is used for a whole window, and the products hide their
+way."""
 TRANSFORM_CYCLES = 1.5
 """To transform one vector of an element of a tile, in or out, besides its memory."""
 KERNEL_CYCLES = 15_000.0
@@ -135,15 +133,15 @@ def tiled_share(batch: int, positions: tuple[int, int], filters: tuple[int, ...]
     """Which share of the direct convolution's estimated time tiles need; 1 where they don't pay."""
     rows, columns = positions
     tiles = batch * tiles_of(rows, tile) * tiles_of(columns, tile)
-    direct = direct_cycles(batch * rows * columns, filters)
+    direct = direct_cycles(batch * rows * columns, filters, target)
     tiled = tiled_cycles(tiles, filters, tile, target)
     return tiled / direct if tiled <= GAIN * direct else 1.0
 
 
-def direct_cycles(results: int, filters: tuple[int, ...]) -> float:
+def direct_cycles(results: int, filters: tuple[int, ...], target: Target) -> float:
     """Estimated cycles of a direct convolution, of so many results a channel."""
-    products = results * prod(filters) / filters[-1] / FMA_PER_CYCLE
-    return products + 4 * prod(filters) / (2 * WEIGHT_BYTES)
+    products = results * prod(filters) / filters[-1] / target.fma_per_cycle
+    return products + 4 * prod(filters) / (HIDDEN * target.weight_bytes_per_cycle)
 
 
 def tiled_cycles(tiles: int, filters: tuple[int, ...], tile: int, target: Target) -> float:
@@ -151,10 +149,11 @@ def tiled_cycles(tiles: int, filters: tuple[int, ...], tile: int, target: Target
     them, and weights, of which there are more than the direct convolution has."""
     blocks, inputs, _, _, lanes, _ = filters
     elements = (tile + 2) ** 2
-    products = elements * tiles * blocks * inputs * lanes / FMA_PER_CYCLE
+    products = elements * tiles * blocks * inputs * lanes / target.fma_per_cycle
     vectors = elements * tiles * (blocks + inputs)
     largest = elements * tiles * max(blocks, inputs) * lanes * 4
-    speed = NEAR_BYTES if largest <= target.l2_bytes else FAR_BYTES
+    near = NEAR_SHARE * target.l2_bytes_per_cycle
+    speed = near if largest <= target.l2_bytes else min(near, target.memory_bytes_per_cycle)
     weights = elements * blocks * inputs * lanes * lanes * 4
-    memory = 2 * vectors * lanes * 4 / speed + weights / WEIGHT_BYTES
+    memory = 2 * vectors * lanes * 4 / speed + weights / target.weight_bytes_per_cycle
     return products + vectors * TRANSFORM_CYCLES + memory + 2 * KERNEL_CYCLES

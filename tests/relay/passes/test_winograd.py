@@ -14,6 +14,7 @@ from minitvm.relay.onnx import from_onnx
 from minitvm.relay.op import Op
 from minitvm.relay.origins import check_origins_kept
 from minitvm.relay.passes import winograd
+from minitvm.relay.passes.winograd import tiled_share
 from minitvm.relay.text import parse_module, print_module
 from minitvm.relay.verify import verify
 from minitvm.target import Target
@@ -54,6 +55,35 @@ def test_the_example_of_the_docstring():
     verify(tiled)
     assert not check_origins_kept(module, tiled)
     assert print_module(tiled).strip() == after.strip()
+
+
+SHAPES = [(side, filters, channels) for side in (7, 14, 28, 56) for filters in (4, 8, 32)
+          for channels in (2, 8, 32)]
+
+
+def shares(target: str) -> list[float]:
+    machine = Target(f"llvm -mtriple={target}")
+    return [tiled_share(1, (side, side), (filters, channels, 3, 3, 8, 8), machine, 2)
+            for side, filters, channels in SHAPES]
+
+
+def test_decisions_follow_the_numbers_of_a_target_and_not_its_name():
+    common = shares("x86_64-linux-gnu -mcpu=x86-64-v3")
+    assert 0 < common.count(1.0) < len(SHAPES)
+    for cpu in ("haswell", "znver3", "x86-64-v4"):
+        assert shares(f"x86_64-linux-gnu -mcpu={cpu}") == common
+    assert shares("aarch64-linux-gnu -mcpu=cortex-a76") == common
+    plain = shares("x86_64-linux-gnu -mcpu=x86-64")
+    assert plain == shares("x86_64-linux-gnu -mcpu=x86-64-v3 -fma-per-cycle=1")
+    assert plain.count(1.0) < common.count(1.0), "dearer products, more tiles"
+    for option in ("-l2-bytes-per-cycle=1 -l2-bytes=100000000", "-memory-bytes-per-cycle=1",
+                   "-fma-per-cycle=64"):
+        assert shares(f"x86_64-linux-gnu -mcpu=x86-64-v3 {option}").count(1.0) > common.count(1.0)
+
+
+def test_the_pass_asks_its_target():
+    slow = Target(f"{AVX2} -l2-bytes-per-cycle=1 -memory-bytes-per-cycle=1")
+    assert names(winograd(slow)(module_of())) == names(module_of())
 
 
 def test_many_channels_take_tiles():

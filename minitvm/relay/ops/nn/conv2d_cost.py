@@ -27,15 +27,14 @@ ONE_BLOCK = 1.3
 from a line of its own."""
 FAR_INPUT_CYCLES = 10.0
 """For each tile and each channel of plain data, where each lies in a page of its own."""
-NEAR_PAGES, FAR_PAGES = 48, 96
-"""Up to so many pages it is free, and from so many on it costs that."""
+NEAR_PAGES, FAR_PAGES = 0.75, 1.5
+"""Up to that share of the pages that are free for the target it is free, and from that share on it
+costs that."""
 PAGE_BYTES = 4096
 TILE_POINTS = 12
 PLAIN_CYCLES, PLAIN_TAPS_CYCLES, STRIDED_CYCLES, SCALAR_CYCLES = 0.19, 0.47, 0.87, 2.5
 """For each product over plain data: of one lane of vectors, of vectors with several taps, whose
 loads are not aligned, of vectors whose elements lie apart, and of a number alone."""
-WEIGHT_BYTES = 8.0
-"""A cycle, of weights from beyond the first cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +81,18 @@ def cycles(shape: Shape, target: Target, lanes: int) -> float:
     if blocks == 1 and shape.input_block > 1:
         multiply *= ONE_BLOCK
     if shape.input_block == 1:
-        multiply += points / TILE_POINTS * shape.inputs * _far_cycles(shape)
-    weights = shape.filters * shape.inputs * taps * shape.element_bytes / WEIGHT_BYTES
+        multiply += points / TILE_POINTS * shape.inputs * _far_cycles(shape, target)
+    weight_bytes = shape.filters * shape.inputs * taps * shape.element_bytes
+    weights = weight_bytes / target.weight_bytes_per_cycle
     return multiply + memory + weights + KERNEL_CYCLES
 
 
-def _far_cycles(shape: Shape) -> float:
+def _far_cycles(shape: Shape, target: Target) -> float:
     """For each tile and each channel of plain data, what it costs that its pixels are far from
     those of the next channel."""
     plane = prod(shape.image) * shape.element_bytes
     pages = shape.inputs * min(1.0, plane / PAGE_BYTES)
-    share = (pages - NEAR_PAGES) / (FAR_PAGES - NEAR_PAGES)
+    share = (pages / target.tlb_pages - NEAR_PAGES) / (FAR_PAGES - NEAR_PAGES)
     return FAR_INPUT_CYCLES * min(1.0, max(0.0, share))
 
 
