@@ -5,7 +5,7 @@ they can't overflow (`nsw`), which is what lets LLVM turn them into pointer incr
 variable therefore exists in 64 bits, and is cut down where it is used as data.
 
 What may be read only under a condition (`if_then_else`, `and`, `or`) becomes a branch, or a select
-where it reads no memory.
+where it reads no memory; a load of neighbours under a condition with lanes becomes a masked one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minitvm.codegen import arithmetic
 from minitvm.codegen.arithmetic import is_literal
 from minitvm.codegen.instructions import instruction
 from minitvm.codegen.math import intrinsic
-from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat
+from minitvm.codegen.text import FunctionText, constant, llvm_type, memory_type, splat, suffix
 from minitvm.errors import CodegenError
 from minitvm.tir import instructions, ir, walk
 
@@ -60,6 +60,9 @@ def value(scope: Scope, expr: ir.Expr) -> str:
         case ir.Select(condition, yes, no):
             return _select(scope, expr.dtype, condition, value(scope, condition),
                            value(scope, yes), value(scope, no))
+        case ir.Call("if_then_else", (condition, ir.Load() as load, no), _) if (
+                ir.is_masked_load(expr)):
+            return _load_masked(scope, condition, load, no)
         case ir.Call("if_then_else", (condition, yes, no), _):
             return _lazy(scope, expr.dtype, condition, yes, no)
         case ir.Call("replicate", (vector, _), dtype):
@@ -352,6 +355,23 @@ def _from_memory(f: FunctionText, dtype: str, loaded: str) -> str:
 def _load_contiguous(scope: Scope, dtype: str, address: str) -> str:
     f, kind, align = scope.f, memory_type(dtype), alignment(dtype)
     return _from_memory(f, dtype, f.emit(f"load {kind}, ptr {address}, align {align}"))
+
+
+def _load_masked(scope: Scope, condition: ir.Expr, load: ir.Load, other: ir.Expr) -> str:
+    """Neighbours where the lanes of a condition say so, elsewhere the lanes of another vector."""
+    f, dtype, ramp = scope.f, load.dtype, load.indices[-1]
+    assert isinstance(ramp, ir.Ramp)
+    mask, kept = value(scope, condition), value(scope, other)
+    kind, flags = memory_type(dtype), llvm_type(condition.dtype)
+    if dtypes.is_bool(dtype):
+        kept = f.pure(f"zext {llvm_type(dtype)} {kept} to {kind}")
+    address = element_address(scope, load.buffer, index_value(scope, ramp.base))
+    held = dtypes.vector("uint8", ramp.lanes) if dtypes.is_bool(dtype) else dtype
+    callee = f.module.declare(f"llvm.masked.load.{suffix(held)}.p0", kind,
+                              ("ptr", "i32", flags, kind))
+    align = alignment(load.buffer.dtype)
+    return _from_memory(f, dtype, f.emit(
+        f"call {kind} {callee}(ptr {address}, i32 {align}, {flags} {mask}, {kind} {kept})"))
 
 
 def _gather(scope: Scope, buffer: ir.Buffer, index: ir.Expr, dtype: str) -> str:

@@ -29,6 +29,7 @@ from minitvm.tir.ir import (
     Address,
     Allocate,
     Buffer,
+    Call,
     Evaluate,
     Expr,
     For,
@@ -42,6 +43,7 @@ from minitvm.tir.ir import (
     Store,
     Var,
     While,
+    is_masked_load,
 )
 
 Execute = Callable[[Frame], None]
@@ -267,6 +269,8 @@ class _Compiler:
                 return self.load(buffer, indices)
             case Address(buffer, offset):
                 return self.address(buffer, offset)
+            case Call("if_then_else", (condition, Load() as load, other)) if is_masked_load(expr):
+                return self.masked_load(condition, load, other)
         return expression_rules(expr, self.value)
 
     def slot(self, item: Var | Buffer) -> int:
@@ -295,6 +299,28 @@ class _Compiler:
                     + _at(origin)
                 )
             return memory.data.item(offset) if plain else memory.data[offset]
+
+        return execute
+
+    def masked_load(self, condition: Expr, load: Load, other: Expr) -> Value:
+        slot, test, rest = self.slot(load.buffer), self.value(condition), self.value(other)
+        indices = [self.value(index) for index in load.indices]
+        origin = self.origin
+
+        def execute(frame: Frame) -> Any:
+            memory: Memory = frame[slot]
+            mask, result = test(frame), np.array(rest(frame))
+            *outer, lanes = [index(frame) for index in indices]
+            found = [*outer, lanes[mask]]
+            if not all(map(check_lanes, found, memory.extents)):
+                raise _out_of_bounds(load.buffer, found, memory.extents, origin)
+            offset = np.ravel_multi_index(np.broadcast_arrays(*found), memory.extents)
+            if memory.written is not None and not memory.written[offset].all():
+                raise InterpreterError(
+                    f"{load.buffer.name}[{_unflatten(offset, memory)}] is read before it is "
+                    "written" + _at(origin))
+            result[mask] = memory.data[offset]
+            return result
 
         return execute
 

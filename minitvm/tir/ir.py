@@ -30,9 +30,10 @@ returns the same object. Statements carry an `Origin`, which equality ignores.
 Semantics. Integers wrap. `div` is for floats alone; `floordiv` and `floormod` round towards minus
 infinity and have no meaning for a zero divisor. `min` and `max` propagate NaN as numpy's `minimum`
 and `maximum`. `Call("if_then_else", (c, a, b))` is lazy: the branch not taken is not evaluated,
-so that it may hold an access out of bounds. `Call("likely", (c,))` is `c`; it marks a guard that
-loop partition should remove. `Evaluate(Call("prefetch", (a,)))` asks for the memory at an address,
-which may be out of bounds, and has no other effect. A For runs `var` over
+so that it may hold an access out of bounds. Where c has lanes, a is a load of as many neighbours,
+under a mask: of the other lanes, which are those of b, no memory is read. `Call("likely", (c,))` is
+`c`; it marks a guard that loop partition should remove. `Evaluate(Call("prefetch", (a,)))` asks for
+the memory at an address, which may be out of bounds, and has no other effect. A For runs `var` over
 [start, start + extent); an extent of zero or less runs nothing. The memory of an Allocate starts
 undefined.
 """
@@ -654,6 +655,14 @@ def if_then_else(condition: Expr, true_value: ExprLike, false_value: ExprLike) -
     if isinstance(condition, Const):
         return a if condition.value else b
     return Call("if_then_else", (condition, a, b), a.dtype)
+
+
+def is_masked_load(call: Call) -> bool:
+    """Whether a choice is one by lanes, of which the first value is a load of neighbours."""
+    match call:
+        case Call("if_then_else", (condition, Load(_, (*_, Ramp(_, Const(1), _))), _)):
+            return dtypes.lanes(condition.dtype) > 1
+    return False
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:

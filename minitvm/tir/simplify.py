@@ -385,6 +385,9 @@ class Analyzer:
         truth = truth_of(condition)
         if truth is not None:
             return self.simplify(a if truth else b)
+        if dtypes.lanes(condition.dtype) > 1:  # a load under a mask, which no rule knows
+            operands = condition, self.simplify(a), self.simplify(b)
+            return walk.with_children(expr, operands)
         with self.constraint(condition):
             a = self.simplify(a)
         with self.constraint(Not(condition)):

@@ -10,7 +10,8 @@ Types
   6. Operands of And, Or and Not are bools of equal lanes.
   7. Select chooses between values of one dtype, by a bool that is scalar or has their lanes.
   8. A Call names an intrinsic or an instruction, with its number and dtypes of arguments;
-     conditions of if_then_else are scalar; an instruction has a form of such lanes.
+     conditions of if_then_else are scalar, or have lanes where a load of neighbours is chosen; an
+     instruction has a form of such lanes.
   9. An access has an integer index for each dimension; only the last may be a vector.
  10. A Store's value has the buffer's element dtype, and the lanes of the index.
  11. Ramp and Broadcast have scalar operands, a Ramp integers of one dtype, and two lanes or more.
@@ -77,6 +78,7 @@ from minitvm.tir.ir import (
     Store,
     Var,
     While,
+    is_masked_load,
 )
 from minitvm.tir.text import print_stmt
 from minitvm.tir.walk import bodies, children, expressions, walk_statements
@@ -360,7 +362,9 @@ class _Verifier:
             return
         if row.kind == "lazy":
             message = f"the condition of {call.name} is {values[0].dtype}"
-            self.require(values[0].dtype == "bool", 8, message)
+            expected = dtypes.vector("bool", dtypes.lanes(call.dtype)) if is_masked_load(
+                call) else "bool"
+            self.require(values[0].dtype == expected, 8, message)
             values = values[1:]
         for value in values:
             self.same(8, values[0], value)

@@ -15,6 +15,7 @@ from minitvm.codegen.scratch import lift_scratch
 from minitvm.errors import CodegenError
 from minitvm.target import Target
 from minitvm.testing.assembly import innermost_loops
+from minitvm.testing.guarded import guarded_bytes
 from minitvm.tir import ir
 from minitvm.tir.text import parse_func, print_func
 
@@ -86,6 +87,26 @@ def padded(A: Buffer((30,), "float32"), B: Buffer((40,), "float32")):
         B[i] = if_then_else(5 <= i and i < 35, A[i - 5], 0.0) + if_then_else(
             i < 5 or A[i - 5 - i // 35 * 9] > 0.0, 1.0, 2.0)
 """, floats(30), floats(40))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int32", "bool"])
+@pytest.mark.parametrize("lanes", [3, 8, 16])
+@pytest.mark.parametrize("bound", ["n", "2"])
+def test_loads_under_a_mask_touch_nothing_outside(dtype, lanes, bound):
+    """The memory ends with the last lane that is chosen, in front of a page without access."""
+    func = parse_func(f"""
+def masked(A: Buffer((4,), "{dtype}"), C: Buffer(({lanes},), "{dtype}"), \
+B: Buffer(({lanes},), "{dtype}"), n: int32):
+    B[ramp(0, 1, {lanes})] = if_then_else(ramp(0, 1, {lanes}) < broadcast({bound}, {lanes}), \
+A[ramp(2, 1, {lanes})], C[ramp(0, 1, {lanes})])
+""")
+    source, other = (RANDOM.integers(0, 2, count).astype(dtype) for count in (4, lanes))
+    memory = guarded_bytes(source.nbytes, at_end=True).view(source.dtype)
+    memory[:] = source
+    for target in TARGETS:
+        got = np.zeros(lanes, dtype)
+        build_kernel(func, target)(memory, other, got, 2)
+        np.testing.assert_array_equal(got, [*source[2:], *other[2:]])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
@@ -228,7 +249,8 @@ def test_what_is_not_machine_tir_is_refused_by_name():
         function_to_llvm(ir.PrimFunc("k", (A,), body), HOST)
     lanes = ir.Ramp(ir.Const(0), ir.Const(1), 8)
     lazy = ir.Call("if_then_else", (ir.Compare("lt", lanes, ir.Broadcast(ir.Const(4), 8)),
-                   ir.Load(A, (lanes,)), ir.Broadcast(ir.Const(0.0, "float32"), 8)), "float32x8")
+                   ir.Load(A, (ir.Ramp(ir.Const(0), ir.Const(2), 8),)),
+                   ir.Broadcast(ir.Const(0.0, "float32"), 8)), "float32x8")
     with pytest.raises(CodegenError, match="a condition of dtype boolx8"):
         function_to_llvm(ir.PrimFunc("k", (A,), ir.Store(A, (lanes,), lazy, HERE)), HOST)
     square = ir.buffer("S", (8, 8))

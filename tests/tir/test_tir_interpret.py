@@ -156,6 +156,30 @@ def f(A: Buffer((2,), "float32"), B: Buffer((4,), "float32")):
     assert out.tolist() == [1, 9, 9, 9]
 
 
+def test_loads_under_a_mask_read_only_the_lanes_that_are_chosen() -> None:
+    out = np.empty(4, np.float32)
+    text = """
+def f(n: int32, A: Buffer((4, 5), "float32"), B: Buffer((4,), "float32")):
+    B[ramp(0, 1, 4)] = if_then_else(ramp(0, 1, 4) < broadcast(2, 4), A[n, ramp(3, 1, 4)], \
+broadcast(9.0, 4))
+"""
+    execute(text, 1, np.arange(20, dtype=np.float32).reshape(4, 5), out)
+    assert out.tolist() == [8, 9, 9, 9]
+    with pytest.raises(InterpreterError, match=r"A\[4, .* is outside of its extents \[4, 5\]"):
+        execute(text, 4, np.zeros((4, 5), np.float32), out)
+    with pytest.raises(InterpreterError, match="is outside of its extents"):
+        execute(text.replace("broadcast(2, 4)", "broadcast(3, 4)"), 1,
+                np.zeros((4, 5), np.float32), out)
+    with pytest.raises(InterpreterError, match=r"S\[1\] is read before it is written"):
+        execute("""
+def f(B: Buffer((4,), "float32")):
+    S = allocate((4,), "float32")
+    S[0] = 1.0
+    B[ramp(0, 1, 4)] = if_then_else(ramp(0, 1, 4) < broadcast(2, 4), S[ramp(0, 1, 4)], \
+broadcast(9.0, 4))
+""", out)
+
+
 def test_loops_run_over_start_and_extent() -> None:
     out = np.zeros(8, np.int32)
     execute("""

@@ -100,7 +100,12 @@ BROKEN: list[tuple[int, PrimFunc]] = [
     (8, func(store(Call("exp", (F, F), "float32")))),
     (8, func(store(F, Call("exp", (ONE,), "int32")))),
     (8, func(Store(A, (Ramp(ZERO, ONE, 4),),
-                   Call("if_then_else", (Broadcast(TRUE, 4), VECTOR, VECTOR), "float32x4")))),
+                   Call("if_then_else", (Broadcast(TRUE, 4), VECTOR + VECTOR, VECTOR),
+                        "float32x4")))),
+    (8, func(Store(A, (Ramp(ZERO, ONE, 2),), Call("if_then_else", (
+        Broadcast(TRUE, 4), Load(A, (Ramp(ZERO, ONE, 2),)), Broadcast(F, 2)), "float32x2")))),
+    (8, func(Store(A, (Ramp(ZERO, ONE, 2),), Call("if_then_else", (
+        Broadcast(TRUE, 2), Load(A, (Ramp(ZERO, Const(2), 2),)), Broadcast(F, 2)), "float32x2")))),
     (8, func(store(Call("exp", (F,), "float64")))),
     (9, func(Store(B2, (ZERO,), F))),
     (9, func(store(Load(A, (F,))))),

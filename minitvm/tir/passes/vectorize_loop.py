@@ -3,6 +3,7 @@
 The loop's variable becomes a Ramp; what doesn't depend on it stays scalar, and is broadcast where
 it meets a vector. Loops inside stay loops around vector statements. A choice by lanes becomes a
 Select where both values may be evaluated: their loads are in bounds, their divisors constant.
+Neighbours that may lie out of bounds are loaded under a mask: only the lanes that are chosen.
 
 What can't be vectorized runs as a serial loop, with a remark: a guard that differs by lane,
 iterations that depend on each other (`lane_dependence`), memory of each iteration's own.
@@ -138,6 +139,8 @@ class _Lanes:
             loop.var: Ramp(loop.start, Const(1, loop.var.dtype), count)
         }
         self.known: dict[int, tuple[Expr, Expr]] = {}
+        self.mask: Expr | None = None
+        """Which lanes of the value at hand matter, where not all do."""
 
     # --- statements -----------------------------------------------------------------------------
 
@@ -228,9 +231,11 @@ class _Lanes:
 
     def node(self, expr: Expr, operands: tuple[Expr, ...]) -> Expr:
         if isinstance(expr, Load):
-            indices = self.indices(operands)
-            same = all(a is b for a, b in zip(indices, operands, strict=True))
-            return expr if same else Load(expr.buffer, indices)
+            return self.load(expr)
+        if isinstance(expr, Call) and expr.name == "if_then_else":
+            return self.choice(expr)
+        if self.mask is not None:
+            self.require_divisor(expr)
         new = tuple(map(self.expr, operands))
         if all(dtypes.lanes(operand.dtype) == 1 for operand in new):
             return walk.with_children(expr, new)
@@ -255,28 +260,61 @@ class _Lanes:
     def call(self, call: Call, new: tuple[Expr, ...]) -> Expr:
         if call.name == "likely":
             return new[0]
-        dtype = dtypes.vector(call.dtype, self.count)
-        if call.name != "if_then_else":
-            return Call(call.name, tuple(map(self.wide, new)), dtype)
-        condition, a, b = new[0], self.wide(new[1]), self.wide(new[2])
+        return Call(call.name, tuple(map(self.wide, new)), dtypes.vector(call.dtype, self.count))
+
+    def choice(self, call: Call) -> Expr:
+        """A lazy choice: between the lanes of both values, where it differs by lane."""
+        condition = self.expr(call.arguments[0])
         if dtypes.lanes(condition.dtype) == 1:
-            return Call(call.name, (condition, a, b), dtype)
-        for branch in call.arguments[1:]:
-            self.require_total(branch)
+            a, b = map(self.expr, call.arguments[1:])
+            if dtypes.lanes(a.dtype) == dtypes.lanes(b.dtype) == 1:
+                return walk.with_children(call, (condition, a, b))
+            wide = condition, self.wide(a), self.wide(b)
+            return Call(call.name, wide, dtypes.vector(call.dtype, self.count))
+        a = self.under(condition, call.arguments[1])
+        b = self.under(Not(condition), call.arguments[2])
+        match a:
+            case Call("if_then_else", (mask, loaded, _), dtype) if mask == condition:
+                return Call(call.name, (mask, loaded, b), dtype)
         return Select(condition, a, b)
+
+    def under(self, condition: Expr, expr: Expr) -> Expr:
+        """The lanes of an expression, of which only those matter where a condition holds too."""
+        before = self.mask, self.known
+        self.mask = condition if self.mask is None else And(self.mask, condition)
+        self.known = {}
+        try:
+            return self.wide(self.expr(expr))
+        finally:
+            self.mask, self.known = before
+
+    def load(self, load: Load) -> Expr:
+        buffer, operands = load.buffer, load.indices
+        indices = self.indices(operands)
+        if self.mask is not None and not self.in_bounds(buffer.shape, operands):
+            match indices[-1:]:
+                case (Ramp(_, Const(1)),):
+                    loaded = Load(buffer, indices)
+                    nothing = self.wide(ir.convert(0, buffer.dtype))
+                    return Call("if_then_else", (self.mask, loaded, nothing), loaded.dtype)
+            raise DeclinedError(
+                f"a choice differs by lane, and {buffer.name} may be read out of bounds")
+        same = all(a is b for a, b in zip(indices, operands, strict=True))
+        return load if same else Load(buffer, indices)
 
     def require_total(self, expr: Expr) -> None:
         """Declines unless an expression may be evaluated where the program would not."""
         for node in walk.walk(expr):
-            match node:
-                case Load(buffer, indices):
-                    if not self.in_bounds(buffer.shape, indices):
-                        raise DeclinedError(
-                            f"a choice differs by lane, and {buffer.name} may be read out of bounds"
-                        )
-                case Binary("floordiv" | "floormod" | "shl" | "shr", _, right):
-                    if not isinstance(right, Const) or right.value == 0:
-                        raise DeclinedError("a choice differs by lane, and a divisor may be zero")
+            if isinstance(node, Load) and not self.in_bounds(node.buffer.shape, node.indices):
+                raise DeclinedError(
+                    f"a choice differs by lane, and {node.buffer.name} may be read out of bounds")
+            self.require_divisor(node)
+
+    def require_divisor(self, expr: Expr) -> None:
+        match expr:
+            case Binary("floordiv" | "floormod" | "shl" | "shr", _, right):
+                if not isinstance(right, Const) or right.value == 0:
+                    raise DeclinedError("a choice differs by lane, and a divisor may be zero")
 
     def in_bounds(self, shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> bool:
         return all(

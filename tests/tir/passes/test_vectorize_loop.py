@@ -57,6 +57,24 @@ def body_after(body: str) -> tuple[str, list[str]]:
          "broadcast(1.0, 4))"),
         ("A[i] = if_then_else(n < 70, B[i + n], 1.0)",
          "A[ramp(0, 1, 4)] = if_then_else(n < 70, B[ramp(n, 1, 4)], broadcast(1.0, 4))"),
+        ("A[i] = if_then_else(i < n, B[i + 61], 1.0)",
+         "A[ramp(0, 1, 4)] = if_then_else(ramp(0, 1, 4) < broadcast(n, 4), B[ramp(61, 1, 4)], "
+         "broadcast(1.0, 4))"),
+        ("A[i] = if_then_else(i < n, B[i + 61] * B[i], A[i])",
+         "A[ramp(0, 1, 4)] = select(ramp(0, 1, 4) < broadcast(n, 4), "
+         "if_then_else(ramp(0, 1, 4) < broadcast(n, 4), B[ramp(61, 1, 4)], broadcast(0.0, 4)) * "
+         "B[ramp(0, 1, 4)], A[ramp(0, 1, 4)])"),
+        ("A[i] = if_then_else(i < n, 1.0, B[i - n])",
+         "A[ramp(0, 1, 4)] = select(ramp(0, 1, 4) < broadcast(n, 4), broadcast(1.0, 4), "
+         "if_then_else(not ramp(0, 1, 4) < broadcast(n, 4), B[ramp(0 - n, 1, 4)], "
+         "broadcast(0.0, 4)))"),
+        ("A[i] = if_then_else(i < n, if_then_else(i > 0, B[i - 1], B[i + 61]), 1.0)",
+         "A[ramp(0, 1, 4)] = select(ramp(0, 1, 4) < broadcast(n, 4), "
+         "select(ramp(0, 1, 4) > broadcast(0, 4), "
+         "if_then_else(ramp(0, 1, 4) < broadcast(n, 4) and ramp(0, 1, 4) > broadcast(0, 4), "
+         "B[ramp(-1, 1, 4)], broadcast(0.0, 4)), "
+         "if_then_else(ramp(0, 1, 4) < broadcast(n, 4) and not ramp(0, 1, 4) > broadcast(0, 4), "
+         "B[ramp(61, 1, 4)], broadcast(0.0, 4))), broadcast(1.0, 4))"),
         ("A[i] = sqrt(abs(B[i]))", "A[ramp(0, 1, 4)] = sqrt(abs(B[ramp(0, 1, 4)]))"),
     ],
 )
@@ -98,7 +116,9 @@ B[ramp(k * 8, 1, 8)]
         ("A[i] = B[i]\n    B[i + 1] = A[i]", "depend on each other through B"),
         ("if i < n:\n        A[i] = 1.0", "a guard differs by lane"),
         ("for k in range(i):\n        A[i + 8 * k] = 1.0", "a loop's bounds differ by lane"),
-        ("A[i] = if_then_else(i > 0, B[i - 1], 1.0)", "B may be read out of bounds"),
+        ("A[i] = if_then_else(i > 0, B[i * 2 - 1], 1.0)", "B may be read out of bounds"),
+        ("A[i] = if_then_else(i < n - 3, B[n + 61], 1.0)", "B may be read out of bounds"),
+        ("A[i] = if_then_else(i > 0, B[I[i * 2]], 1.0)", "B may be read out of bounds"),
         ("A[i] = if_then_else(i < n, cast(7 // (n - i), \"float32\"), 1.0)",
          "a divisor may be zero"),
         ("s = allocate((1,), \"float32\")\n    s[0] = B[i]\n    A[i] = s[0]", "through s"),
