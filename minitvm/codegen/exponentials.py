@@ -11,7 +11,6 @@ import math
 
 from minitvm.codegen.arithmetic import compare
 from minitvm.codegen.float32 import ROUNDER, Float32
-from minitvm.tir.intrinsics import DECAY_LOW
 
 _EXP = (0.4999999341, 0.166665201, 0.0416683943, 0.0083687809, 0.0013814462)
 """(exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2."""
@@ -68,21 +67,20 @@ def _exp_parts(v: Float32, x: str) -> tuple[str, tuple[str, str]]:
 
 
 def decay(v: Float32, x: str) -> str:
-    """exp(x) for x <= 0, where 2**n is a normal number; elsewhere 0.
+    """exp(x) for x <= 0, where n >= -126, so that 2**n is a normal number; elsewhere 0.
 
-    With x held at that end nothing underflows on the way. A NaN passes both comparisons.
+    Further down x is held where n = -127, the exponent of a zero, by a comparison that a NaN
+    passes. Powers as Horner has them: the last sum, with 1, is rounded as it would be anyway.
     """
-    kept = v.f.pure(f"fcmp uge {v.kind} {x}, {v.real(DECAY_LOW)}")
-    x = v.choose(v.less(x, v.real(DECAY_LOW)), v.real(DECAY_LOW), x)
+    end = -127 * math.log(2)
+    x = v.choose(v.less(x, v.real(end)), v.real(end), x)
     shifted = v.muladd(x, v.real(1 / math.log(2)), v.real(ROUNDER))
     n = v.apply("sub", shifted, v.real(ROUNDER))
     r = v.muladd(n, v.real(-_LOG_2), x)
     r = v.muladd(n, v.real(_LOG_2 - math.log(2)), r)
-    part = v.muladd(v.polynomial(r, _EXP), v.apply("mul", r, r), r)
+    result = v.polynomial(r, (1.0, 1.0, *_EXP))
     power = v.integer_op("shl", v.bits(shifted), 23)
-    scale = v.from_bits(v.integer_op("add", power, 127 << 23))
-    result = v.apply("mul", v.apply("add", part, v.real(1.0)), scale)
-    return v.choose(kept, result, v.real(0.0))
+    return v.apply("mul", result, v.from_bits(v.integer_op("add", power, 127 << 23)))
 
 
 def log(v: Float32, x: str) -> str:

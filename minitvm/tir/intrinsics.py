@@ -45,8 +45,9 @@ def _ldexp(x: Any, n: Any) -> Any:
     return x * power
 
 
-DECAY_LOW = -87.25
-"""Below it `decay` is zero: above, e to that power is a normal number in float32."""
+DECAY_LOW = -87.683113
+"""Below it `decay` is zero: -126.5 * log(2). Above, 2**n is a normal number in float32, where n is
+the integer next to x / log(2)."""
 
 
 def _decay(x: Any) -> Any:
