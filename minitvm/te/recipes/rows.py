@@ -1,12 +1,12 @@
 """Statistics of rows: a few rows at a time, each read from the first cache.
 
     for each tile of rows                                  threads share these
-        copy the rows                                      what is fused in front happens here
+        copy the rows, if anything is fused in front       which happens here
         sums, mean; squares, factor                        in vectors, then over their lanes
         output = epilogue((row - mean) * factor)
 
 Several rows together, so that their sums, which are chains of additions, overlap. Rows of an input
-that need no padding are not copied.
+are read where they lie, what whole vectors leave of one under a mask.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ def copies(parts: Mapping[str, Compute]) -> list[Compute]:
 
 
 def is_input(data: Compute) -> bool:
-    """Whether a computation is an input as it is."""
-    (body,) = data.bodies
-    return isinstance(body, ir.Read) and isinstance(body.tensor.op, Placeholder)
+    """Whether a computation is an input as it is, perhaps with a constant behind each row."""
+    match data.bodies:
+        case (ir.Call("if_then_else", (_, body, ir.Const())),) | (body,):
+            return isinstance(body, ir.Read) and isinstance(body.tensor.op, Placeholder)
+    return False
 
 
 def schedule_rows(s: Schedule, output: Tensor, parts: Mapping[str, Compute], target: Target,

@@ -1,7 +1,7 @@
 """Softmax: a few rows at a time, from their maximum to the quotients, in the first cache.
 
     for each tile of rows                                  threads share these
-        copy the rows                                      what is fused in front happens here
+        copy the rows, if anything is fused in front       which happens here
         maximum, powers, sum                               in vectors
         output = epilogue(powers / sum)
 

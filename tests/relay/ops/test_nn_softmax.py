@@ -17,9 +17,10 @@ from minitvm.relay.ir import Atom, Constant, Function, Module, TensorType, Var
 from minitvm.relay.ops.activations import Sigmoid
 from minitvm.relay.ops.broadcast import Add, Multiply
 from minitvm.relay.ops.elementwise import Cast
-from minitvm.relay.ops.nn import LogSoftmax, Softmax
+from minitvm.relay.ops.nn import LogSoftmax, Softmax, Standardize
 from minitvm.relay.ops.transform import Transpose
 from minitvm.target import Target
+from minitvm.testing.guarded import stray_access
 from minitvm.tir.interpret import run
 
 
@@ -86,6 +87,22 @@ def test_every_form_gives_the_same(shape: tuple[int, ...], axis: int) -> None:
     np.testing.assert_allclose(got.sum(axis), 1, rtol=2e-6)
     logarithm = machine_code(LogSoftmax(axis), x)
     np.testing.assert_allclose(logarithm, log_softmax(x, axis), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("tail", [1, 3, LANES // 2, LANES - 1])
+def test_rows_of_an_input_are_read_where_they_lie(tail: int) -> None:
+    """Whatever is left behind whole vectors: no copy, and nothing is read behind the last row."""
+    x = normal(5, 4 * LANES + tail)
+    for op in (Softmax(), LogSoftmax(), Standardize()):
+        net = Net(x)
+        compiled = net.compiled(net(op, net.param))
+        (kernel,) = compiled.kernels
+        assert "_data = allocate" not in kernel.text
+        assert not any("runs serially" in remark.reason for remark in compiled.remarks)
+        assert not stray_access(compiled.kernels)
+        wanted = op.evaluate(x.astype(float))
+        (got,) = compiled.run({"x": x}).values()
+        np.testing.assert_allclose(got, wanted, rtol=4e-6, atol=4e-6)
 
 
 @given(st.data())

@@ -2,7 +2,7 @@
 
 The te stages of `nn.standardize`, rows r by blocks of lanes, by tag:
 
-    standardize_data        r, n        the data, copied
+    standardize_data        r, n        the data, padded
     standardize_sum         r           by `rows.reduce_rows`, as are
     standardize_squares     r           those of distances to the mean
     standardize_mean        r           if it is centered, as is the sum
@@ -87,7 +87,7 @@ class Standardize(Op):
         def square(r: Expr, n: Expr) -> Expr:
             value = distance(r, n) * distance(r, n)
             is_padded = self.centered and shape[1] != prod(row)
-            return te.select(n < prod(row), value, zero) if is_padded else value
+            return te.if_then_else(n < prod(row), value, zero) if is_padded else value
 
         squares = reduce_rows(shape, self.lanes, te.sum, square, "standardize_squares")
         factor = stage(shape[:1], lambda r: one / te.sqrt(squares[r] / count + epsilon),

@@ -1,4 +1,4 @@
-"""Rows of a tensor in te: copied, and reduced by vectors of lanes.
+"""Rows of a tensor in te: padded, and reduced by vectors of lanes.
 
 The stages, by tag; L lanes, QUARTER of them in the end:
 

@@ -3,7 +3,7 @@
 The te stages, by tag; the axis has n elements, with `outer` elements in front of it and `inner`
 ones behind it:
 
-    softmax_data        the data, copied, in one of the forms below; the plain one softmax_plain
+    softmax_data        the data, padded, in one of the forms below; the plain one softmax_plain
     softmax_maximum     data without the axis; of rows by `rows.reduce_rows`, as the sum
     softmax_powers      as data       exp(data - maximum); softmax only
     softmax_sum         as the maximum
