@@ -4,11 +4,14 @@
     for each head and tile of rows                         threads share these
         for each tile of key blocks                        scores in registers
             masked = scores + mask
-        maximum, powers, sum                               in the first cache, in vectors of keys
+        maximum, powers, sum                               in a cache, in vectors of keys
         for each tile of value blocks                      the mixture in registers
             output = mixture / sum
 
-The tile has as many rows as makes both products together the fastest.
+The tile has as many rows as makes both products together the fastest: all its scores are there at
+once, and the second cache holds them where the first can't. For a few thousand keys that costs less
+than rows that are too few for the registers, and about what blocks of keys would cost, each of
+which changes the maximum (Milakov and Gimelshein 2018, Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -22,13 +25,18 @@ from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
 from minitvm.te.recipes.matmul import Extents, product_tiles, product_total
 from minitvm.te.recipes.share import share, work
-from minitvm.te.recipes.tiles import Tile
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, IterVar, Tensor
 
-SCORE_BYTES = 16 * 1024
-"""The most memory for the scores of a tile, while they leave it more than one row: the first cache
-holds them, and the stack of a thread."""
+SCORE_BYTES = 8
+"""The memory of a score, which is there as it is and as a power."""
+FIRST_SHARE, SECOND_SHARE = 2, 4
+"""The scores of a tile take no more of the second cache than one part in so many, while they leave
+it more than one row; those that take more of the first one cost `AWAY_CYCLES`."""
+AWAY_CYCLES = 4
+"""Of a vector of scores in the second cache, which is written and read six times in all."""
+SECOND_BYTES = 32
+"""What the second cache gives in a cycle."""
 PREFIX = "attention_"
 
 
@@ -41,19 +49,28 @@ class AttentionTile:
     columns: int
 
 
-def choose_attention_tile(
-    scores: Extents, mixture: Extents, most_rows: int, target: Target
-) -> AttentionTile:
-    """The tile with the fewest estimated cycles for both products."""
+def choose_attention_tile(scores: Extents, mixture: Extents, target: Target) -> AttentionTile:
+    """The tile with the fewest estimated cycles for both products, and for scores between them that
+    are not in the first cache."""
+    lanes = target.lanes("float32")
+    row_bytes = SCORE_BYTES * scores.blocks * lanes
+    most_rows = min(target.l2_bytes // SECOND_SHARE // row_bytes, scores.rows,
+                    target.vector_registers // 2 - 1)
 
-    def fastest(extents: Extents, rows: int) -> tuple[float, Tile]:
+    def fastest(extents: Extents, rows: int) -> tuple[float, int]:
         fitting = [tile for tile in product_tiles(extents, target) if tile.points == rows]
-        return min((product_total(tile, extents), tile.blocks, tile) for tile in fitting)[::2]
+        cycles, blocks = min((product_total(tile, extents), tile.blocks) for tile in fitting)
+        packed_bytes = 4 * lanes * extents.blocks * extents.depth
+        if packed_bytes <= target.l1_bytes // FIRST_SHARE:
+            return cycles, blocks
+        return max(cycles, -(-extents.rows // rows) * packed_bytes / SECOND_BYTES), blocks
 
     choices = {}
-    for rows in range(1, max(1, min(most_rows, scores.rows, target.vector_registers // 2 - 1)) + 1):
+    for rows in range(1, max(1, most_rows) + 1):
         (first, left), (second, right) = fastest(scores, rows), fastest(mixture, rows)
-        choices[rows] = first + second, AttentionTile(rows, left.blocks, right.blocks)
+        away = rows * row_bytes > target.l1_bytes // FIRST_SHARE
+        between = away * AWAY_CYCLES * scores.rows * scores.blocks
+        choices[rows] = first + second + between, AttentionTile(rows, left, right)
     rows = decide("rows", min(choices, key=lambda rows: choices[rows][0]), choices)
     return choices[rows][1]
 
@@ -69,10 +86,8 @@ def schedule_attention(s: Schedule, anchor: Tensor, output: Tensor, target: Targ
     scores, mix = parts["scores"], parts["mix"]
     rows, key_blocks, lanes = (extent_of(axis) for axis in scores.axis[2:])
     depth, keys = extent_of(scores.reduce_axis[0]), extent_of(mix.reduce_axis[0])
-    most_rows = SCORE_BYTES // (4 * key_blocks * lanes)
     tile = choose_attention_tile(
-        Extents(rows, key_blocks, depth), Extents(rows, extent_of(mix.axis[3]), keys), most_rows,
-        target)
+        Extents(rows, key_blocks, depth), Extents(rows, extent_of(mix.axis[3]), keys), target)
 
     out = s[output]
     outer, columns = _output_tile(out, tile, lanes)

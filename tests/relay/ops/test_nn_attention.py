@@ -127,6 +127,21 @@ def test_masked_keys_have_no_weight_and_nan_stays_in_its_row() -> None:
     assert np.isnan(got[0, 1]).all() and not np.isnan(np.delete(got, 1, axis=1)).any()
 
 
+@pytest.mark.parametrize("keys", [1000, 2500])
+def test_scores_beyond_the_first_cache(keys: int) -> None:
+    """With and without a tail of rows; one row sees no key, another only the last one."""
+    mask = np.zeros((1, 1, 13, keys), "float32")
+    mask[..., 5, :] = mask[..., 7, :-1] = -np.inf
+    arrays = [*arguments((1, 13, keys, 2, 1, 16, 20, None)), mask]
+    with np.errstate(invalid="ignore"):
+        wanted = attention(*arrays[:3], 0.5, mask)
+    got = machine_code(Attention(0.5), arrays)
+    assert np.isnan(got[:, 5]).all()
+    scale = np.nanmax(np.abs(wanted))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6 * scale)
+    np.testing.assert_array_equal(got[0, 7], np.broadcast_to(arrays[2][0, -1], (2, 20)))
+
+
 def test_rows_that_see_no_key_are_nan_or_zeros() -> None:
     arrays = arguments((1, 4, 21, 1, 1, 8, 16, (1, 1, 4, 21)))
     arrays[3][0, 0, 2] = -np.inf

@@ -47,10 +47,23 @@ def test_tiles_of_products_fit_the_registers(target: Target) -> None:
             extents = Extents(rows, blocks, 64)
             tile = choose_product_tile(extents, target)
             assert tile.registers() <= target.vector_registers
-            found = choose_attention_tile(extents, Extents(rows, 4, 128), 16, target)
+            found = choose_attention_tile(extents, Extents(rows, 4, 128), target)
             for count in (found.keys, found.columns):
                 assert found.rows * count + count + 1 <= target.vector_registers
     assert choose_product_tile(Extents(128, 24, 1536), WIDE).points <= 9  # few streams of rows
+
+
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["v4", "v3"])
+def test_rows_of_attention_stay_enough_for_the_registers(target: Target) -> None:
+    """However many keys there are, while the second cache has room for their scores."""
+    lanes = target.lanes("float32")
+    for keys in (197, 512, 1024, 2048, 4096):
+        scores, mixture = Extents(keys, -(-keys // lanes), 64), Extents(keys, 64 // lanes, keys)
+        tile = choose_attention_tile(scores, mixture, target)
+        assert tile.rows * min(tile.keys, tile.columns) >= target.vector_registers // 4
+        assert tile.rows * 8 * scores.blocks * lanes <= target.l2_bytes // 4
+    few = choose_attention_tile(Extents(64, 2**20 // lanes, 64), Extents(64, 4, 2**20), target)
+    assert few.rows == 1
 
 
 def check_product(op: Op, *shapes: tuple[int, ...]) -> None:
