@@ -335,6 +335,8 @@ def _load(scope: Scope, buffer: ir.Buffer, index: ir.Expr) -> str:
     if ramp is not None and isinstance(ramp[1], ir.Const) and ramp[1].value == 0:
         address = element_address(scope, buffer, index_value(scope, ramp[0]))
         return splat(scope.f, dtype, _load_scalar(scope, buffer, address))
+    if ramp is not None and ramp[1] == ir.Const(2, ramp[1].dtype) and count % 2 == 0:
+        return _load_alternate(scope, buffer, index_value(scope, ramp[0]), dtype)
     return _gather(scope, buffer, index, dtype)
 
 
@@ -355,6 +357,17 @@ def _from_memory(f: FunctionText, dtype: str, loaded: str) -> str:
 def _load_contiguous(scope: Scope, dtype: str, address: str) -> str:
     f, kind, align = scope.f, memory_type(dtype), alignment(dtype)
     return _from_memory(f, dtype, f.emit(f"load {kind}, ptr {address}, align {align}"))
+
+
+def _load_alternate(scope: Scope, buffer: ir.Buffer, base: str, dtype: str) -> str:
+    """Every second element: of two vectors, which overlap so that they end with the last one."""
+    f, count, kind = scope.f, dtypes.lanes(dtype), memory_type(dtype)
+    places = base, _index_operation(f, "add", base, str(count - 1))
+    first, second = (f.emit(f"load {kind}, ptr {element_address(scope, buffer, place)}, "
+                            f"align {alignment(buffer.dtype)}") for place in places)
+    order = ", ".join(f"i32 {lane * 2 + (lane * 2 >= count)}" for lane in range(count))
+    taken = f.pure(f"shufflevector {kind} {first}, {kind} {second}, <{count} x i32> <{order}>")
+    return _from_memory(f, dtype, taken)
 
 
 def _load_masked(scope: Scope, condition: ir.Expr, load: ir.Load, other: ir.Expr) -> str:

@@ -109,6 +109,24 @@ A[ramp(2, 1, {lanes})], C[ramp(0, 1, {lanes})])
         np.testing.assert_array_equal(got, [*source[2:], *other[2:]])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int32", "bool"])
+@pytest.mark.parametrize("lanes", [2, 3, 8, 16])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_every_second_element_is_loaded_and_nothing_outside(dtype, lanes, at_end):
+    func = parse_func(f"""
+def strided(A: Buffer(({4 * lanes - 1},), "{dtype}"), B: Buffer(({2 * lanes},), "{dtype}")):
+    for i in range(2):
+        B[ramp(i * {lanes}, 1, {lanes})] = A[ramp(i * {2 * lanes}, 2, {lanes})]
+""")
+    source = RANDOM.integers(0, 2, 4 * lanes - 1).astype(dtype)
+    memory = guarded_bytes(source.nbytes, at_end).view(source.dtype)
+    memory[:] = source
+    for target in TARGETS:
+        got = np.zeros(2 * lanes, dtype)
+        build_kernel(func, target)(memory, got)
+        np.testing.assert_array_equal(got, source[::2])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
 def test_strided_gathered_and_scattered_accesses(dtype):
     source = RANDOM.integers(0, 2, 64).astype(dtype)
