@@ -82,6 +82,31 @@ def alter_op_layout(target: Target) -> Pass[Module]:
             v1 = nn.relu(v0)  #: "relu"
             v1_NCHW = layout_transform(v1, src_layout="NCHW8c", dst_layout="NCHW")  #: "relu"
             return v1_NCHW
+
+    Channels that are shuffled, cut or joined move among blocks:
+
+    Before:
+
+        def main(x: Tensor((1, 16, 4, 4), "float32"), w: Tensor((16, 16, 3, 3), "float32")) -> Tensor((1, 16, 2, 2), "float32"):
+            v0 = nn.conv2d(x, w)  #: "conv"
+            v1 = nn.channel_shuffle(v0, groups=2)  #: "shuffle"
+            v2 = strided_slice(v1, begin=(0,), end=(12,), axes=(1,))  #: "split"
+            v3 = strided_slice(v1, begin=(12,), end=(16,), axes=(1,))  #: "split"
+            v4 = concatenate(v3, v2, axis=1)  #: "join"
+            return v4
+
+    After:
+
+        def main(x: Tensor((1, 16, 4, 4), "float32"), w: Tensor((16, 16, 3, 3), "float32")) -> Tensor((1, 16, 2, 2), "float32"):
+            x_NCHW8c = layout_transform(x, src_layout="NCHW", dst_layout="NCHW8c")  #: "conv"
+            w_OIHW8i8o = layout_transform(w, src_layout="OIHW", dst_layout="OIHW8i8o")  #: "conv"
+            v0 = nn.conv2d(x_NCHW8c, w_OIHW8i8o, data_layout="NCHW8c", kernel_layout="OIHW8i8o")  #: "conv"
+            v1 = nn.channel_shuffle(v0, groups=2, layout="NCHW8c", channels=16)  #: "shuffle"
+            v2 = nn.slice_channels(v1, begin=0, count=12, layout="NCHW8c")  #: "split"
+            v3 = nn.slice_channels(v1, begin=12, count=4, layout="NCHW8c")  #: "split"
+            v4 = nn.concatenate_channels(v3, v2, sizes=(4, 12), layout="NCHW8c")  #: "join"
+            v4_NCHW = layout_transform(v4, src_layout="NCHW8c", dst_layout="NCHW")  #: "join"
+            return v4_NCHW
     """  # noqa: E501
 
     def run(module: Module) -> Module:

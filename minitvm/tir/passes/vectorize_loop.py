@@ -79,6 +79,15 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
             for k in range(4):
                 A[ramp(k * 16, 1, 16)] = max(A[ramp(k * 16, 1, 16)] + W[ramp(0, 1, 16)] * \
 broadcast(x, 16), broadcast(0.0, 16))
+
+    Before:
+        def f(A: Buffer((10,), "float32"), B: Buffer((16,), "float32")):
+            for j in vectorized(16):
+                B[j] = if_then_else(j < 10, A[j], 0.0)
+    After:
+        def f(A: Buffer((10,), "float32"), B: Buffer((16,), "float32")):
+            B[ramp(0, 1, 16)] = if_then_else(ramp(0, 1, 16) < broadcast(10, 16), \
+A[ramp(0, 1, 16)], broadcast(0.0, 16))
     """
     enabled = not PassContext.current().config.get("tir.disable_vectorize", False)
     return map_body(func, _Vectorize(func, enabled).statement)

@@ -376,12 +376,13 @@ def test_long_chains_take_linear_time() -> None:
     assert transforms(altered) == 0 and len(altered.main.body.bindings) < 10_010
 
 
-def test_the_example_of_the_docstring() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_examples_of_the_docstring(number: int) -> None:
     text = alter_op_layout.__doc__
     assert text is not None
     before, after = (
-        "\n".join(line[8:] for line in part.splitlines()).strip() + "\n"
-        for part in text.split("Before:")[1].split("After:")
+        "\n".join(line[8:] for line in part.splitlines() if line.startswith(" " * 8)).strip() + "\n"
+        for part in text.split("Before:")[number].split("After:")
     )
     assert print_module(alter(parse_module(before), 8)).strip() == after.strip()
     assert print_module(parse_module(after)).strip() == after.strip()
