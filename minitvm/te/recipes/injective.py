@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from minitvm.target import Target
 from minitvm.te.recipes.inline import computations, extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
+from minitvm.te.recipes.reductions import reduce_along_rows
 from minitvm.te.recipes.share import share, work
 from minitvm.te.schedule import Schedule, StageHandle
 from minitvm.te.tensor import Compute, Tensor
@@ -51,9 +52,9 @@ def schedule_reduce(s: Schedule, output: Tensor, target: Target,
     """Reductions, each computed whole, with vectors along the innermost kept axis if it is long
     enough; what follows is vectorized by itself."""
     for stage in inline_injective(s, [output], keep):
-        _vectorize_reduction(stage, target)
+        _vectorize_reduction(s, stage, target)
     if s[output].op.reduce_axis:
-        _vectorize_reduction(s[output], target)
+        _vectorize_reduction(s, s[output], target)
     else:
         vectorize_inner(s[output], target)
         share_outer(s[output])
@@ -117,12 +118,15 @@ def place_epilogue(left: Sequence[StageHandle], out: StageHandle, product: Compu
             stage.vectorize(lane)
 
 
-def _vectorize_reduction(stage: StageHandle, target: Target) -> None:
-    """Kept axes outside, then the reduction, and one vector of kept points innermost."""
+def _vectorize_reduction(s: Schedule, stage: StageHandle, target: Target) -> None:
+    """Kept axes outside, then the reduction, and one vector of kept points innermost; where rows
+    are reduced that lie in a line, vectors of a row."""
     op = stage.op
     assert isinstance(op, Compute)
     lanes = target.lanes(op.bodies[0].dtype)
     if not op.reduce_axis or not op.axis:
+        return
+    if lanes > 1 and reduce_along_rows(s, stage, lanes):
         return
     inner = op.axis[-1]
     extent = extent_of(inner)
