@@ -254,6 +254,20 @@ FAULTS = (
         ("tests/tir/passes/test_loop_partition.py",),
     ),
     Fault(
+        "vectorize: a mask inside of another forgets that one",
+        "minitvm/tir/passes/vectorize_loop.py",
+        "condition if self.mask is None else And(self.mask, condition)",
+        "condition",
+        ("tests/tir/passes/test_vectorize_loop.py",),
+    ),
+    Fault(
+        "codegen: of a second vector, the elements between are taken",
+        "minitvm/codegen/expressions.py",
+        "lane * 2 + (lane * 2 >= count)",
+        "lane * 2",
+        ("tests/codegen/test_llvm.py",),
+    ),
+    Fault(
         "vectorize: a ramp that is subtracted goes up",
         "minitvm/tir/passes/vectorize_loop.py",
         "return Ramp(a - base, 0 - stride, count)",
