@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz faults kills soak bench clean
+.PHONY: demo test lint fuzz faults kills bad-candidates soak bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/mobilenet_v2.py
@@ -23,6 +23,9 @@ faults: $(VENV)/dev.stamp
 
 kills: $(VENV)/dev.stamp
 	$(BIN)/python tests/kill_tuning.py
+
+bad-candidates: $(VENV)/dev.stamp
+	cd tests/autotune && $(CURDIR)/$(BIN)/python test_bad_candidates.py 100
 
 soak: $(VENV)/dev.stamp
 	$(BIN)/python -m minitvm.testing.soak

@@ -22,6 +22,7 @@ import numpy as np
 
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.contest import decide
+from minitvm.autotune.lowering import LoweringPool
 from minitvm.autotune.measure.measurer import InPlace, Measurer, Outcome, Variant
 from minitvm.autotune.model import load_xgboost
 from minitvm.autotune.options import TuneOptions
@@ -173,8 +174,10 @@ def tune_tasks(tasks: Sequence[Task], measurer: Measurer, log: Records,
     """Tunes tasks, into a log. `make_tuner` gives tuners other than those of `options`. Raises
     `TuningError` where nothing works, or everything fails alike; an interrupt ends it early, with a
     report of what there is."""
-    session = Session(tasks, measurer, log, options or TuneOptions(), watch or _silent, make_tuner)
-    return session.run()
+    with LoweringPool(tasks) as pool:
+        session = Session(tasks, measurer, log, options or TuneOptions(), watch or _silent,
+                          make_tuner, pool)
+        return session.run()
 
 
 def _silent(name: str, trials: int, seconds: float) -> None:
@@ -185,7 +188,8 @@ class Session:
     """One call of `tune_tasks`."""
 
     def __init__(self, tasks: Sequence[Task], measurer: Measurer, log: Records,
-                 options: TuneOptions, watch: Watch, make_tuner: MakeTuner | None) -> None:
+                 options: TuneOptions, watch: Watch, make_tuner: MakeTuner | None,
+                 pool: LoweringPool) -> None:
         if options.tuner not in TUNERS:
             raise OptionError(f"there is no tuner {options.tuner!r}; there are "
                               f"{', '.join(TUNERS)}")
@@ -196,12 +200,12 @@ class Session:
         self.measurer, self.log, self.options, self.watch = measurer, log, options, watch
         self.curve: list[tuple[int, float]] = []
         self._make_tuner = make_tuner or TUNERS[options.tuner]
-        self.states = [self._state(task) for task in tasks]
+        self.states = [self._state(task, pool, place) for place, task in enumerate(tasks)]
         self._end = float("inf") if options.seconds is None else time.monotonic() + options.seconds
 
-    def _state(self, task: Task) -> TaskState:
+    def _state(self, task: Task, pool: LoweringPool, place: int) -> TaskState:
         check_default(task)
-        candidates = Candidates(task)
+        candidates = Candidates(task, pool, place)
         tuner = self._make_tuner(candidates, self.options.seed)
         return TaskState(task, candidates, tuner, Progress(task.weight, task.work.flops))
 

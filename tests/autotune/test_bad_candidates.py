@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from test_measure import BAD, HERE, OPTIONS, N, candidate, each, right
 from tiny_tasks import scaled
 
-from minitvm.autotune import candidates as candidates_module
+from minitvm.autotune import lowering
 from minitvm.autotune.contest import winner
 from minitvm.autotune.measure.measurer import LocalMeasurer
 from minitvm.autotune.space import Space
@@ -26,7 +27,7 @@ from minitvm.tir import ir
 
 GOOD = (40, 20, 1, 30, 10)
 """How much good ones have to do: the third is the fastest, the first the default."""
-KINDS = (*BAD, "hang in lowering", "refused")
+KINDS = (*BAD, "hang in lowering", "crash in lowering", "refused")
 
 
 def after_work(times):
@@ -63,6 +64,8 @@ class Planted(Task):
                 raise LoweringError("planted")
             while kind == "hang in lowering":
                 time.sleep(0.01)
+            if kind == "crash in lowering":
+                os.abort()
             made = candidate(BAD[kind][0])
         config = {"number": number} if number else {}
         return Candidate(config, (Split("b", "i", number + 1),), made.func)
@@ -91,10 +94,10 @@ def check(count, tuner="random"):
 
 
 def test_each_bad_candidate_costs_itself_alone(monkeypatch):
-    monkeypatch.setattr(candidates_module, "LOWERING_SECONDS", 0.2)
+    monkeypatch.setattr(lowering, "LOWERING_SECONDS", 0.2)
     assert sum(check(len(KINDS)).values()) == len(GOOD) + len(BAD)
 
 
 if __name__ == "__main__":
-    candidates_module.LOWERING_SECONDS = 0.5
+    lowering.LOWERING_SECONDS = 0.5
     print(dict(check(int(sys.argv[1]))))

@@ -78,6 +78,8 @@ class ScoredTuner(Tuner):
         """The model's scores; minus infinity for what is refused, or beyond what may be looked
         at."""
         rows, places = [], []
+        new = [number for number in dict.fromkeys(numbers) if number not in self._scores]
+        self.candidates.prepare(new[:max(0, self._left)])
         for number in dict.fromkeys(numbers):
             if number in self._scores or self._left <= 0:
                 continue
