@@ -223,6 +223,7 @@ class Session:
         """Rounds, then contests."""
         interrupted = False
         try:
+            self._build_defaults()
             for state in self.states:
                 if not self._is_over:
                     self._first(state)
@@ -249,6 +250,14 @@ class Session:
                               f"{first.task.name}: {first.problem}")
 
     # --- rounds ---------------------------------------------------------------------------------
+
+    def _build_defaults(self) -> None:
+        """Builds the default schedules that will be measured, which come one for each task, side by
+        side."""
+        first = self.states[:self.options.trials]
+        self.measurer.build_ahead([
+            (state.task, state.task.default) for state in first
+            if self.log.find(self._key(state.task, state.task.default, 0)) is None])
 
     def _first(self, state: TaskState) -> None:
         """Measures the default schedule; a task whose default fails is not tuned."""
@@ -409,6 +418,9 @@ class ReplayMeasurer:
     def __init__(self, records: Sequence[Record], threads: int = 1, cache: str = "warm") -> None:
         self._found = {record.key: record for record in records}
         self._options = (threads, cache)
+
+    def build_ahead(self, candidates: Sequence[tuple[Task, Candidate]]) -> None:
+        """Nothing is built."""
 
     def measure(self, task: Task, candidates: Sequence[Candidate],
                 best_seconds: float) -> list[Outcome | None]:

@@ -136,6 +136,25 @@ def test_a_contest_times_in_turns(measurer):
     assert outcomes[2].error == "build"
 
 
+def test_what_was_built_ahead_is_measured_alike(measurer):
+    task, other = scaled(N), scaled(64)
+    built = []
+    ask = measurer._ask_builder
+    measurer._ask_builder = lambda request: built.append(request["text"]) or ask(request)
+    try:
+        measurer.build_ahead([(task, task.default), (other, other.default),
+                              (task, candidate(unbuildable)), (task, candidate(wrong))])
+        assert len(built) == 4
+        wanted = [task.default, candidate(wrong), task.candidate(7)]
+        outcomes = list(measurer.measure(task, wanted))
+        assert [outcome.error for outcome in outcomes] == ["", "wrong", ""] and len(built) == 5
+        assert not next(measurer.measure(other, [other.default])).error and len(built) == 5
+        assert next(measurer.measure(task, [candidate(unbuildable)])).error == "build"
+    finally:
+        del measurer._ask_builder
+    assert not list(measurer.folder.glob("*.o"))
+
+
 def test_cold_caches_take_longer():
     with LocalMeasurer(MeasureOptions(timing=Timing(3, 0.2, cache="cold"))) as cold, \
             LocalMeasurer(MeasureOptions(timing=Timing(3, 0.2))) as warm:
