@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from minitvm.autotune.options import TuneOptions
     from minitvm.autotune.policy import SketchPolicy
     from minitvm.autotune.records import Log, Record, read_log, write_records
+    from minitvm.autotune.replay import ReplayMeasurer
     from minitvm.autotune.shipped_records import shipped
     from minitvm.autotune.sketch import SearchTask, best_schedule, register_workload
     from minitvm.autotune.space import Space
     from minitvm.autotune.task import Candidate, Network, Task, extract_network, extract_tasks
     from minitvm.autotune.templates import create_task, get_config, template
-    from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneReport, tune_tasks
+    from minitvm.autotune.tune import Memory, TuneReport, tune_tasks
     from minitvm.autotune.tuners.evolution import Evolution
 
 _HOMES = {
     "ApplyHistoryBest": "history", "Candidate": "task", "Evolution": "tuners.evolution",
     "LocalMeasurer": "measure.measurer", "Log": "records", "MeasureOptions": "measure.measurer",
-    "Memory": "tune", "Record": "records", "ReplayMeasurer": "tune", "SearchTask": "sketch",
+    "Memory": "tune", "Record": "records", "ReplayMeasurer": "replay", "SearchTask": "sketch",
     "SketchPolicy": "policy", "Space": "space", "Task": "task", "Timing": "measure.kernel",
     "TuneOptions": "options", "TuneReport": "tune", "apply_history_best": "history",
     "InPlaceReport": "in_place", "Network": "task",

@@ -2,7 +2,7 @@
 
 A round takes a task (`scheduler`), asks its tuner for a batch, and measures what the log does not
 know. So a log that is there already is gone through again, without measuring, by the same choices:
-that is how tuning resumes, and with a log alone (`ReplayMeasurer`) how it is tested. The default
+that is how tuning resumes, and with a log alone (`replay`) how it is tested. The default
 schedule is each task's first trial. A new best, and what comes within noise of the best, is
 measured again, in turns with the others there: what is only lucky must not lead the search. At the
 end the best candidates of a task meet it in a contest,
@@ -23,21 +23,14 @@ import numpy as np
 from minitvm.autotune.candidates import Candidates
 from minitvm.autotune.contest import decide
 from minitvm.autotune.lowering import LoweringPool
-from minitvm.autotune.measure.measurer import InPlace, Measurer, Outcome, Variant
+from minitvm.autotune.measure.measurer import Measurer, Outcome
 from minitvm.autotune.model import load_xgboost
 from minitvm.autotune.options import TuneOptions
-from minitvm.autotune.records import (
-    IN_PLACE,
-    Record,
-    measurement_key,
-    network_task,
-    target_features,
-)
+from minitvm.autotune.records import Record, measurement_key, target_features
 from minitvm.autotune.scheduler import Progress, next_task
-from minitvm.autotune.task import Candidate, Network, Task, check_default
+from minitvm.autotune.task import Candidate, Task, check_default
 from minitvm.autotune.tuners import TUNERS, WITH_MODEL, Tuner
 from minitvm.errors import OptionError, TuningError
-from minitvm.te.steps import Step
 
 LEAST_NOISE, MOST_NOISE = 0.01, 0.1
 """Bounds of the estimate of noise."""
@@ -410,44 +403,3 @@ class Session:
                 break
             number += 1
         self._measure(state, chosen, number)
-
-
-class ReplayMeasurer:
-    """Knows what a log knows, and nothing else: `tune_tasks` with it costs no time."""
-
-    def __init__(self, records: Sequence[Record], threads: int = 1, cache: str = "warm") -> None:
-        self._found = {record.key: record for record in records}
-        self._options = (threads, cache)
-
-    def build_ahead(self, candidates: Sequence[tuple[Task, Candidate]]) -> None:
-        """Nothing is built."""
-
-    def measure(self, task: Task, candidates: Sequence[Candidate],
-                best_seconds: float) -> list[Outcome | None]:
-        """What was recorded; None for other candidates."""
-        return self.contest(task, candidates, 0)
-
-    def contest(self, task: Task, candidates: Sequence[Candidate],
-                number: int) -> list[Outcome | None]:
-        """The same for a contest."""
-        features = target_features(task.target)
-        found = [self._found.get(measurement_key(task.key, features, candidate.steps, number,
-                                                 *self._options)) for candidate in candidates]
-        return [None if r is None else Outcome(r.seconds, r.error, r.message) for r in found]
-
-    def in_place(self, network: Network, variants: Sequence[Variant], number: int, threads: int,
-                 watch: Callable[[int, int], None]) -> InPlace:
-        """The same for a contest in a network; nothing of variants that the log does not know."""
-        features = target_features(network.target)
-
-        def seconds(task: str, steps: Sequence[Step]) -> tuple[float, ...]:
-            found = self._found.get(measurement_key(task, features, steps, number, threads,
-                                                    IN_PLACE, network.name))
-            return () if found is None else found.seconds
-
-        kernels = tuple(
-            {task.key: times for task in network.tasks
-             if (times := seconds(task.key, variant.get(task.key, task.default.steps)))}
-            for variant in variants)
-        runs = tuple(seconds(network_task(variant), ()) for variant in variants)
-        return InPlace(kernels, runs)

@@ -16,8 +16,9 @@ from minitvm.autotune.in_place import tune_in_place
 from minitvm.autotune.measure import network as network_module
 from minitvm.autotune.measure.measurer import InPlace, LocalMeasurer, MeasureOptions
 from minitvm.autotune.records import Record, parse_line, target_features
+from minitvm.autotune.replay import ReplayMeasurer
 from minitvm.autotune.task import Network, extract_network
-from minitvm.autotune.tune import Memory, ReplayMeasurer
+from minitvm.autotune.tune import Memory
 
 FAST = 1e-6
 NETWORK = Network("pair 0", None, scaled().target, (scaled(96, name="a"), scaled(64, name="b")))

@@ -11,8 +11,9 @@ from minitvm.autotune.contest import winner
 from minitvm.autotune.measure.measurer import Outcome
 from minitvm.autotune.options import TUNER_NAMES
 from minitvm.autotune.records import Log, read_log
+from minitvm.autotune.replay import ReplayMeasurer
 from minitvm.autotune.scheduler import Progress, expected_gain, next_task
-from minitvm.autotune.tune import Memory, ReplayMeasurer, TuneOptions, tune_tasks
+from minitvm.autotune.tune import Memory, TuneOptions, tune_tasks
 from minitvm.autotune.tuners import TUNERS
 from minitvm.errors import OptionError, TuningError
 
