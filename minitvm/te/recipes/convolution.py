@@ -22,9 +22,20 @@ from math import prod
 from minitvm import dtypes
 from minitvm.target import Target
 from minitvm.te.pragmas import PREFETCH
+from minitvm.te.recipes.convolution_pair import find_pair, schedule_pair
 from minitvm.te.recipes.injective import place_epilogue, schedule_default
 from minitvm.te.recipes.inline import extent_of, find_tag, inline_injective
 from minitvm.te.recipes.knobs import decide
+from minitvm.te.recipes.nests import (
+    accumulator,
+    also,
+    decide_depthwise_points,
+    reorder,
+    reorder_depthwise,
+    same_image,
+    split,
+    unroll,
+)
 from minitvm.te.recipes.share import share, work
 from minitvm.te.recipes.tiles import Tile, decide_rows, decide_tile, prefetch_steps
 from minitvm.te.schedule import Schedule, StageHandle
@@ -33,55 +44,16 @@ from minitvm.te.tensor import Compute, IterVar, Tensor
 
 def schedule_conv2d(s: Schedule, anchor: Tensor, output: Tensor, target: Target) -> None:
     """Chooses the recipe by what the convolution computes."""
+    pair = find_pair(output)
+    if pair is not None:
+        schedule_pair(s, pair, output, target)
+        return
     for tag, recipe in _RECIPES.items():
         op = find_tag(tag, [output])
-        if op is not None and _same_image(find_tag("conv2d_nchwc_merge", [output]) or op, output):
+        if op is not None and same_image(find_tag("conv2d_nchwc_merge", [output]) or op, output):
             recipe(s, op, output, target)
             return
     schedule_default(s, anchor, output, target)
-
-
-def _same_image(op: Compute, output: Tensor) -> bool:
-    """Whether the output has the elements of a packed convolution, in its shape."""
-    if output.ndim != 5:
-        return False
-    batch, blocks, *positions, lanes = (extent_of(axis) for axis in op.axis)
-    points = 1
-    for extent in positions:
-        points *= extent
-    n, c, h, w, lane = output.extents()
-    return (batch, blocks, points, lanes) == (n, c, h * w, lane)
-
-
-def _accumulator(s: Schedule, op: Compute, output: Tensor) -> StageHandle:
-    """The stage that reduces; a cached copy where the reduction itself is the output."""
-    if op is not output.op:
-        return s[op]
-    return s[s.cache_write(output, "local")]
-
-
-def _split(stage: StageHandle, axis: IterVar, factor: int) -> tuple[IterVar | None, IterVar]:
-    """(outer, inner), or no outer axis where one tile covers the extent."""
-    if extent_of(axis) <= factor:
-        return None, axis
-    outer, inner = stage.split(axis, factor=factor)
-    return outer, inner
-
-
-def _reorder(stage: StageHandle, *axes: IterVar | None) -> list[IterVar]:
-    order = [axis for axis in axes if axis is not None]
-    stage.reorder(*order)
-    return order
-
-
-def _unroll(stage: StageHandle, *axes: IterVar) -> None:
-    for axis in axes:
-        stage.unroll(axis)
-
-
-def _also(axis: IterVar, name: str) -> list[IterVar]:
-    """A loop of the reduction, where a tuner decides to unroll it with the tile."""
-    return [axis] if extent_of(axis) > 1 and decide(name, False, (False, True)) else []
 
 
 def _outer_loops(op: Compute, outer: list[IterVar | None], positions: IterVar | None,
@@ -110,7 +82,7 @@ def _prefetch_weights(
 
 
 def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
-    conv = _accumulator(s, op, output)
+    conv = accumulator(s, op, output)
     left = inline_injective(s, [output], keep=[op])
     co, ky, kx, ci = op.reduce_axis
     _, blocks, points, _ = (extent_of(axis) for axis in op.axis)
@@ -118,15 +90,15 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis
-    p_outer, p_inner = _split(out, out.fuse(y, x), tile.points)
-    fo_outer, fo_inner = _split(out, fo, tile.blocks)
+    p_outer, p_inner = split(out, out.fuse(y, x), tile.points)
+    fo_outer, fo_inner = split(out, fo, tile.blocks)
     points_outside = decide("outer", "blocks", ("blocks", "points")) == "points"
     if points_outside:
-        _reorder(out, n, p_outer, fo_outer, fo_inner, p_inner, fi)
+        reorder(out, n, p_outer, fo_outer, fo_inner, p_inner, fi)
     else:
-        _reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
+        reorder(out, n, fo_outer, p_outer, fo_inner, p_inner, fi)
     out.vectorize(fi)
-    _unroll(out, fo_inner, p_inner)
+    unroll(out, fo_inner, p_inner)
     place_epilogue(left, out, op)
 
     inner = (fo_outer or p_outer) if points_outside else (p_outer or fo_outer)
@@ -137,12 +109,12 @@ def _pointwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     co, ky, kx, ci = conv.op.reduce_axis
     conv.reorder(n, co, ky, kx, ci, p, fo, fi)
     conv.vectorize(fi)
-    _unroll(conv, *_also(ci, "unroll_channels"), p, fo)
+    unroll(conv, *also(ci, "unroll_channels"), p, fo)
     _prefetch_weights(conv, ci, op, tile, target)
 
 
 def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
-    conv = _accumulator(s, op, output)
+    conv = accumulator(s, op, output)
     pad = find_tag("pad", [output])
     if pad is not None and decide("padding", "copied", ("copied", "guarded")) == "guarded":
         pad = None
@@ -156,13 +128,13 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
 
     out = s[output]
     n, fo, y, x, fi = out.op.axis
-    x_outer, x_inner = _split(out, x, tile.points)
-    fo_outer, fo_inner = _split(out, fo, tile.blocks)
-    y_outer, y_inner = _split(out, y, together) if together > 1 else (y, None)
+    x_outer, x_inner = split(out, x, tile.points)
+    fo_outer, fo_inner = split(out, fo, tile.blocks)
+    y_outer, y_inner = split(out, y, together) if together > 1 else (y, None)
     tile_axes = [axis for axis in (fo_inner, y_inner, x_inner) if axis is not None]
-    _reorder(out, n, fo_outer, y_outer, x_outer, *tile_axes, fi)
+    reorder(out, n, fo_outer, y_outer, x_outer, *tile_axes, fi)
     out.vectorize(fi)
-    _unroll(out, *tile_axes)
+    unroll(out, *tile_axes)
     place_epilogue(left, out, op)
 
     conv.compute_at(out, x_outer or y_outer or fo_outer or n)
@@ -174,7 +146,7 @@ def _direct(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     inner = [y, x, fo] if together > 1 else [x, fo]
     conv.reorder(n, *([] if together > 1 else [y]), co, ky, kx, ci, *inner, fi)
     conv.vectorize(fi)
-    _unroll(conv, *_also(kx, "unroll_kernel"), *_also(ci, "unroll_channels"), *inner)
+    unroll(conv, *also(kx, "unroll_kernel"), *also(ci, "unroll_channels"), *inner)
     _prefetch_weights(conv, ci, op, tile, target)
 
 
@@ -190,15 +162,6 @@ def _place_padding(pad: StageHandle, out: StageHandle, axis: IterVar) -> None:
         share(pad, axes[:2], work(pad.op))
 
 
-def depthwise_points(columns: int, taps: int, stride: int, target: Target) -> int:
-    """How many positions of a row to compute together: as many as leave room for their inputs and
-    a row of weights, a divisor of the row if there is one that is at least half of that."""
-    most = (target.vector_registers - 2 * taps + stride) // (1 + stride)
-    most = max(1, min(most, columns))
-    divisor = max(points for points in range(1, most + 1) if columns % points == 0)
-    return divisor if 2 * divisor >= most else -(-columns // -(-columns // most))
-
-
 def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     """One row of the window at a time: a tile of positions, that row's weights and the few inputs
     that they share fit the registers, which the whole window's weights would not.
@@ -206,28 +169,21 @@ def _depthwise(s: Schedule, op: Compute, output: Tensor, target: Target) -> None
     The padding is inlined: loop partition keeps its guards out of the interior, and a copy with a
     border would cost a third more.
     """
-    conv = _accumulator(s, op, output)
+    conv = accumulator(s, op, output)
     left = inline_injective(s, [output], keep=[op])
-    columns = extent_of(op.axis[3])
-    taps, stride = extent_of(op.reduce_axis[1]), op.attrs["strides"][1]
-    points = decide("points", depthwise_points(columns, taps, stride, target),
-                    lambda: range(1, min(columns, target.vector_registers) + 1))
+    points = decide_depthwise_points(op, target)
 
     out = s[output]
     n, co, y, x, ci = out.op.axis
-    x_outer, x_inner = _split(out, x, points)
-    _reorder(out, n, co, y, x_outer, x_inner, ci)
+    x_outer, x_inner = split(out, x, points)
+    reorder(out, n, co, y, x_outer, x_inner, ci)
     out.vectorize(ci)
-    _unroll(out, x_inner)
+    unroll(out, x_inner)
     place_epilogue(left, out, op)
 
     conv.compute_at(out, x_outer or y)
     share(out, [n, co, y], work(op))
-    n, co, y, x, ci = conv.op.axis
-    ky, kx = conv.op.reduce_axis
-    conv.reorder(n, co, y, ky, x, kx, ci)
-    conv.vectorize(ci)
-    _unroll(conv, *_also(ky, "unroll_rows"), x, kx)
+    reorder_depthwise(conv)
 
 
 def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
@@ -245,25 +201,25 @@ def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     out = s[output]
     n, fo, y, x, fi = out.op.axis
     row = None if pointwise else y
-    x_outer, x_inner = _split(out, out.fuse(y, x) if pointwise else x, tile.points)
-    _reorder(out, n, row, x_outer, fo, x_inner, fi)
+    x_outer, x_inner = split(out, out.fuse(y, x) if pointwise else x, tile.points)
+    reorder(out, n, row, x_outer, fo, x_inner, fi)
     out.vectorize(fi)
-    _unroll(out, x_inner)
+    unroll(out, x_inner)
     place_epilogue(left, out, op)
     if merged is not output.op:
         s[merged].compute_at(out, fo)
         s[merged].vectorize(merged.axis[-1])
-        _unroll(s[merged], merged.axis[-2])
+        unroll(s[merged], merged.axis[-2])
 
     conv = s[s.cache_write(op.name, "local")]
     groups = s[op.name]
     groups.compute_at(out, x_outer or row or n)
     share(out, [n, row, x_outer], work(op))
     n, g, k, *rows, x, fi = groups.op.axis
-    k_outer, k_inner = _split(groups, k, tile.blocks)
-    _reorder(groups, n, *rows, g, k_outer, k_inner, x, fi)
+    k_outer, k_inner = split(groups, k, tile.blocks)
+    reorder(groups, n, *rows, g, k_outer, k_inner, x, fi)
     groups.vectorize(fi)
-    _unroll(groups, k_inner, x)
+    unroll(groups, k_inner, x)
 
     conv.compute_at(groups, k_outer or g)
     if pad is not None:
@@ -272,7 +228,7 @@ def _grouped(s: Schedule, op: Compute, output: Tensor, target: Target) -> None:
     ky, kx, c = conv.op.reduce_axis
     conv.reorder(n, g, *rows, ky, kx, c, x, k, fi)
     conv.vectorize(fi)
-    _unroll(conv, x, k)
+    unroll(conv, x, k)
 
 
 _RECIPES = {

@@ -43,7 +43,7 @@ def decide_tile(points: int, blocks: int, reduction: int, target: Target,
     """The tile that a tuner decides on, as the knob `tile`; by default `choose_tile`'s."""
     chosen = choose_tile(points, blocks, reduction, target, groups)
     return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
-        (tile.points, tile.blocks) for tile in _fitting(points, blocks, target, groups)]))
+        (tile.points, tile.blocks) for tile in fitting_tiles(points, blocks, target, groups)]))
 
 
 def decide_rows(rows: int, columns: int, blocks: int, reduction: int,
@@ -55,7 +55,7 @@ def decide_rows(rows: int, columns: int, blocks: int, reduction: int,
     return together, Tile(together * columns, channels)
 
 
-def _fitting(points: int, blocks: int, target: Target, groups: int) -> list[Tile]:
+def fitting_tiles(points: int, blocks: int, target: Target, groups: int = 1) -> list[Tile]:
     """The tiles that fit the registers. Several groups: no tile has blocks of two, which share no
     inputs."""
     of_group = blocks // groups
@@ -80,18 +80,20 @@ def _fitting_rows(rows: int, columns: int, blocks: int, target: Target) -> list[
 def choose_tile(points: int, blocks: int, reduction: int, target: Target,
                 groups: int = 1) -> Tile:
     """The tile with the fewest estimated cycles for so many positions and channel blocks."""
+    return min(fitting_tiles(points, blocks, target, groups),
+               key=lambda tile: total_cycles(tile, points, blocks, reduction))
 
-    def total(tile: Tile) -> float:
-        full_points, tail_points = divmod(points, tile.points)
-        full_blocks, tail_blocks = divmod(blocks, tile.blocks)
-        return sum(
-            count * Tile(p, b).cycles(reduction)
-            for p, p_count in ((tile.points, full_points), (tail_points, int(tail_points > 0)))
-            for b, b_count in ((tile.blocks, full_blocks), (tail_blocks, int(tail_blocks > 0)))
-            if (count := p_count * b_count)
-        )
 
-    return min(_fitting(points, blocks, target, groups), key=total)
+def total_cycles(tile: Tile, points: int, blocks: int, reduction: int) -> float:
+    """The estimated cycles of a tile and its tails, for so many positions and channel blocks."""
+    full_points, tail_points = divmod(points, tile.points)
+    full_blocks, tail_blocks = divmod(blocks, tile.blocks)
+    return sum(
+        count * Tile(p, b).cycles(reduction)
+        for p, p_count in ((tile.points, full_points), (tail_points, int(tail_points > 0)))
+        for b, b_count in ((tile.blocks, full_blocks), (tail_blocks, int(tail_blocks > 0)))
+        if (count := p_count * b_count)
+    )
 
 
 PREFETCH_CYCLES = 800
