@@ -30,7 +30,8 @@ WORST = {
     "log": (0.84, 0.7052406072616577, 1.4132459163665771),
     "tanh": (1.49, 0.6314783096313477, 0.6256561875343323),
     "sigmoid": (1.61, -5.143397808074951, -5.155436038970947, -1.1120096445083618),
-    "erf": (1.23, 0.9576027989387512, -1.0727708339691162), "sin": (1.52, -18918300.0),
+    "erf": (1.35, 0.9986525774002075, 0.9576027989387512, 1.0669194459915161),
+    "sin": (1.52, -18918300.0),
     "cos": (1.54, 1.8403080826945914e37, 1099256704.0),
     "decay": (1.1, -15.583917617797852, -5.834962844848633),
     "rsqrt": (1.5, 1.0061858892440796, 1.85608535894634e19)}
@@ -71,8 +72,8 @@ def test_errors_are_no_greater_than_documented(name, target):
     error = ulp.ulps(evaluate(name, values, target, 1), ulp.REFERENCES[name](values.astype(float)))
     assert error.max() <= bound <= intrinsics.TABLE[name].ulp
     figures = re.findall(rf"^ +{name} +([\d.]+) at (\S+)", math_code.__doc__, re.MULTILINE)
-    found = [(pytest.approx(float(figure), abs=0.011), np.float32(at)) for figure, at in figures]
-    assert found == [(bound, values[0])]
+    ((figure, at),) = figures
+    assert np.float32(at) == values[0] and float(figure) == pytest.approx(bound, abs=0.011)
 
 
 @pytest.mark.parametrize("cpu", ["cortex-a76", "neoverse-v1"])
