@@ -107,6 +107,7 @@ after is what tests hold them to.
 def passes_page() -> str:
     """The text of `docs/passes.md`."""
     with_targets = [("AlterOpLayout", 3, inspect.getdoc(relay_passes.alter_op_layout)),
+                    ("FuseDepthwise", 3, inspect.getdoc(relay_passes.fuse_depthwise)),
                     ("Winograd", 3, inspect.getdoc(relay_passes.winograd))]
     over_relay = sorted([
         *((item.name, item.opt_level, inspect.getdoc(item.function))

@@ -52,6 +52,7 @@ from minitvm.relay.passes import (
     fold_constant,
     fold_scale_axis,
     fuse_attention,
+    fuse_depthwise,
     fuse_gelu,
     fuse_layer_norm,
     fuse_ops,
@@ -120,7 +121,8 @@ def relay_passes(target: Target) -> Sequential[Module]:
             fold_constant,  # packs the weights
             dead_code_elimination,
             canonicalize_cast,  # after equal values were joined, which would undo it
-            fuse_ops,  # last: fusion depends on layouts
+            fuse_ops,  # fusion depends on layouts
+            fuse_depthwise(target),  # last: joins two kernels
         ]
     )
 

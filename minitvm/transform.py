@@ -27,6 +27,7 @@ CONFIG_KEYS: dict[str, str] = {
     "relay.fuse_max_depth": "the most operators one fused kernel may hold (default 64)",
     "relay.recursion_limit": "how deeply compiled functions may call each other (default 1000)",
     "relay.fusion_rules": "patterns or FusionRules: each match is one kernel (default none)",
+    "relay.fuse_depthwise": "'gaining' by modelled costs, or 'always' (default 'gaining')",
     "relay.layouts": "'planned' by modelled costs, or 'greedy' (default 'planned')",
     "relay.winograd_tile": "results a side of Winograd tiles: 2, 4, or 0 for none (default 2)",
     "tir.disable_vectorize": "lower vectorized loops as serial ones (default False)",

@@ -16,6 +16,7 @@ from minitvm.relay.passes.fast_math import fast_math
 from minitvm.relay.passes.fold_constant import fold_constant
 from minitvm.relay.passes.fold_scale_axis import fold_scale_axis
 from minitvm.relay.passes.fuse_attention import fuse_attention
+from minitvm.relay.passes.fuse_depthwise import fuse_depthwise
 from minitvm.relay.passes.fuse_gelu import fuse_gelu
 from minitvm.relay.passes.fuse_layer_norm import fuse_layer_norm
 from minitvm.relay.passes.fuse_ops import fuse_ops
@@ -61,7 +62,7 @@ WITH_OPTIONS: tuple[Pass[Module], ...] = (
     convert_layout({"nn.conv2d": ["NHWC", "default"]}),
 )
 """Those with options, with the ones that the examples in their docstrings show; but for
-`alter_op_layout` and `winograd`, which need a target."""
+`alter_op_layout`, `fuse_depthwise` and `winograd`, which need a target."""
 
 EVALUATING: tuple[Pass[Module], ...] = (partial_evaluate,)
 """Those that evaluate calls of functions: nodes whose value they find to be an argument, or a part
@@ -86,6 +87,7 @@ __all__ = [
     "fold_constant",
     "fold_scale_axis",
     "fuse_attention",
+    "fuse_depthwise",
     "fuse_gelu",
     "fuse_layer_norm",
     "fuse_ops",
