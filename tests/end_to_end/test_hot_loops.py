@@ -39,13 +39,25 @@ def assembly_of(model, target):
     return found
 
 
+ROW_OPERAND = re.compile(r"v?(mov|fmadd|lea)\w*\s+-?\d*\(%rsp,%\w+(,\d)?\), |ldr\s+q\d+, \[sp, x")
+"""What is read from the stack at a variable distance, or its address: of an array, no register."""
+
+
+def spilled(name, loop):
+    """What a loop keeps on the stack. A kernel of two convolutions may read the rows between them
+    there, if they are short."""
+    rows_between = name.count("nn_conv2d") == 2
+    return [line for line in loop.stack_accesses
+            if not (rows_between and ROW_OPERAND.match(line))]
+
+
 def check_hot_loops(assemblies):
     """No innermost loop that multiplies and adds touches the stack; most kernels have such."""
     without = []
     for name, text in assemblies.items():
         hot = [loop for loop in innermost_loops(text) if loop.multiplies_and_adds]
         for loop in hot:
-            assert not loop.stack_accesses, (name, loop.label, loop.stack_accesses)
+            assert not spilled(name, loop), (name, loop.label, spilled(name, loop))
         if not hot and "conv2d" in name:
             without.append(name)
     assert len(without) <= len(assemblies) // 2, f"convolutions unrolled whole: {without}"
@@ -121,8 +133,16 @@ def test_a_spill_would_be_seen():
     spilling, clean = innermost_loops(SPILLING)
     assert spilling.multiplies_and_adds and clean.multiplies_and_adds
     assert len(spilling.stack_accesses) == 2 and not clean.stack_accesses
+    for name in ("nn_conv2d", "nn_conv2d_nn_conv2d"):
+        with pytest.raises(AssertionError, match="LBB0_1"):
+            check_hot_loops({name: SPILLING})
+    indexed = SPILLING.replace("(%rsp)", "64(%rsp,%rdx)")
     with pytest.raises(AssertionError, match="LBB0_1"):
-        check_hot_loops({"conv2d": SPILLING})
+        check_hot_loops({"nn_conv2d_nn_conv2d": indexed})
+    reading = "\n".join(line for line in indexed.splitlines() if "zmm1, 64" not in line)
+    check_hot_loops({"nn_conv2d_nn_conv2d": reading})
+    with pytest.raises(AssertionError, match="LBB0_1"):
+        check_hot_loops({"nn_conv2d": reading})
 
 
 ROTATED = """
