@@ -60,8 +60,7 @@ def fuse_depthwise(target: Target) -> Pass[Module]:
     convolution and of the depthwise one that alone reads its result, packed and of float32, become
     one, where that should gain: the memory that is neither written nor read again must be worth
     more than what threads lose that share channels only, and what follows the convolutions be plain
-    arithmetic. `relay.fuse_depthwise: "always"` doesn't
-    ask that.
+    arithmetic. `relay.fuse_depthwise: "always"` doesn't ask that.
 
     Before:
 
