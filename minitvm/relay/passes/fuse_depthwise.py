@@ -35,7 +35,7 @@ from minitvm.relay.op import Op, Pattern
 from minitvm.relay.ops.nn.conv2d import Conv2d
 from minitvm.relay.structural_hash import structural_hash
 from minitvm.target import Target
-from minitvm.te.recipes.convolution_pair import choose_pair_tile, mean_unevenness
+from minitvm.te.recipes.convolution_pair import choose_pair_tile, choose_piece
 from minitvm.te.recipes.tiles import choose_tile, total_cycles
 from minitvm.transform import PASS_NAMES, Pass, PassContext
 
@@ -45,8 +45,6 @@ PASS_NAMES[NAME] = LEVEL  # known to `PassContext` before a target makes the pas
 OPTION = "relay.fuse_depthwise"
 GAINING, ALWAYS = "gaining", "always"
 
-NEAR_SHARE = 0.75
-"""Of the second cache, that a tensor may fill and still be there when the next kernel reads it."""
 ARITHMETIC = frozenset({
     "abs", "add", "clip", "hard_sigmoid", "hard_swish", "maximum", "minimum", "multiply",
     "negative", "nn.leaky_relu", "nn.prelu", "nn.relu", "subtract",
@@ -59,35 +57,35 @@ def fuse_depthwise(target: Target) -> Pass[Module]:
     """The pass for a target, here one of vectors of 8; it comes behind `FuseOps`. The kernels of a
     convolution and of the depthwise one that alone reads its result, packed and of float32, become
     one, where that should gain: the memory that is neither written nor read again must be worth
-    more than what threads lose that share channels only, and what follows the convolutions be plain
+    more than the rows that are computed twice, and what follows the convolutions be plain
     arithmetic. `relay.fuse_depthwise: "always"` doesn't ask that.
 
     Before:
 
-        def main(x: Tensor((1, 1, 96, 96, 8), "float32"), w: Tensor((8, 1, 1, 1, 8, 8), "float32"), d: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 94, 94, 8), "float32"):
+        def main(x: Tensor((1, 1, 98, 98, 8), "float32"), w: Tensor((8, 1, 1, 1, 8, 8), "float32"), d: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 96, 96, 8), "float32"):
             v0 = fused_nn_conv2d_nn_relu(x, w)  #: "expand", "relu"
             v1 = fused_nn_conv2d(v0, d)  #: "depthwise"
             return v1
 
         @function(primitive=True)
-        def fused_nn_conv2d_nn_relu(p0: Tensor((1, 1, 96, 96, 8), "float32"), p1: Tensor((8, 1, 1, 1, 8, 8), "float32")) -> Tensor((1, 8, 96, 96, 8), "float32"):
+        def fused_nn_conv2d_nn_relu(p0: Tensor((1, 1, 98, 98, 8), "float32"), p1: Tensor((8, 1, 1, 1, 8, 8), "float32")) -> Tensor((1, 8, 98, 98, 8), "float32"):
             v0 = nn.conv2d(p0, p1, data_layout="NCHW8c", kernel_layout="OIHW8i8o")  #: "expand"
             v1 = nn.relu(v0)  #: "relu"
             return v1
 
         @function(primitive=True)
-        def fused_nn_conv2d(p0: Tensor((1, 8, 96, 96, 8), "float32"), p1: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 94, 94, 8), "float32"):
+        def fused_nn_conv2d(p0: Tensor((1, 8, 98, 98, 8), "float32"), p1: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 96, 96, 8), "float32"):
             v0 = nn.conv2d(p0, p1, groups=64, data_layout="NCHW8c", kernel_layout="OIHW1i8o")  #: "depthwise"
             return v0
 
     After:
 
-        def main(x: Tensor((1, 1, 96, 96, 8), "float32"), w: Tensor((8, 1, 1, 1, 8, 8), "float32"), d: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 94, 94, 8), "float32"):
+        def main(x: Tensor((1, 1, 98, 98, 8), "float32"), w: Tensor((8, 1, 1, 1, 8, 8), "float32"), d: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 96, 96, 8), "float32"):
             v0 = fused_nn_conv2d_nn_relu_nn_conv2d(x, w, d)  #: "depthwise", "expand", "relu"
             return v0
 
         @function(primitive=True)
-        def fused_nn_conv2d_nn_relu_nn_conv2d(p0: Tensor((1, 1, 96, 96, 8), "float32"), p1: Tensor((8, 1, 1, 1, 8, 8), "float32"), p2: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 94, 94, 8), "float32"):
+        def fused_nn_conv2d_nn_relu_nn_conv2d(p0: Tensor((1, 1, 98, 98, 8), "float32"), p1: Tensor((8, 1, 1, 1, 8, 8), "float32"), p2: Tensor((8, 1, 3, 3, 1, 8), "float32")) -> Tensor((1, 8, 96, 96, 8), "float32"):
             v0 = nn.conv2d(p0, p1, data_layout="NCHW8c", kernel_layout="OIHW8i8o")  #: "expand"
             v1 = nn.relu(v0)  #: "relu"
             v2 = nn.conv2d(v1, p2, groups=64, data_layout="NCHW8c", kernel_layout="OIHW1i8o")  #: "depthwise"
@@ -166,21 +164,24 @@ def _elementwise(binding: Binding) -> str:
 
 def gains(first: _Convolution, depthwise: _Convolution, target: Target) -> bool:
     """Whether one kernel should take less time than two, both of cheap operators: it saves the
-    traffic of what is between them, if that is beyond the second cache, and pays for tiles of fewer
-    channels and for threads that have unequal numbers of them."""
+    traffic of what is between them, if that is beyond the second cache, and pays for rows that are
+    computed twice, for tiles that divide the channels, and for threads with unequal pieces."""
     batch, blocks, rows, columns = first.result[:4]
     size = prod(first.result) * 4
-    cheap = first.is_arithmetic and depthwise.is_arithmetic
-    if not cheap or size <= NEAR_SHARE * target.l2_bytes:
+    if not (first.is_arithmetic and depthwise.is_arithmetic) or size <= target.l2_bytes:
         return False
     saved = 2 * size / target.bytes_per_cycle(2 * target.l2_bytes)
     reduction = prod(first.filters[1:5])
-    tile, cycles = choose_pair_tile(columns, blocks, reduction, target)
-    alone = choose_tile(columns, blocks, reduction, target)
-    uneven = mean_unevenness(blocks // tile.blocks, target)
+    alone, tile = (choose(columns, blocks, reduction, target)
+                   for choose in (choose_tile, choose_pair_tile))
+    expand, expand_in_tiles = (
+        batch * rows * total_cycles(t, columns, blocks, reduction) for t in (alone, tile))
+    kernel, stride = depthwise.filters[2], depthwise.op.strides[0]
+    shared = (kernel - 1) * depthwise.op.dilation[0] + 1 - stride
+    piece = choose_piece(depthwise.result[2], shared, stride, blocks // tile.blocks, target)
     taps = prod(depthwise.result[:4]) * prod(depthwise.filters[2:4]) / target.fma_per_cycle
-    lost = batch * rows * (cycles - total_cycles(alone, columns, blocks, reduction))
-    return saved > lost + taps * (uneven - 1)
+    pair = (expand_in_tiles * (1 + piece.again) + taps) * piece.uneven
+    return saved + expand + taps > pair
 
 
 # --- pairs of calls -----------------------------------------------------------------------------

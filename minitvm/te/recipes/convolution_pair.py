@@ -1,16 +1,18 @@
-"""A convolution and the depthwise one that reads it, in one kernel: by tiles of channels, in rows.
+"""A convolution and the depthwise one that reads it, in one kernel: by rows, in tiles of channels.
 
-    for each tile of channels                    threads share these
-        expanded = memory for the rows of a window
-        for each row of the output
-            expanded = the rows that are new     tile by tile of positions, in registers
-            for each block of channels
-                output row = epilogue(depthwise(expanded))
+    for each piece of rows of the output         threads share these
+        for each tile of channels
+            expanded = memory for the rows of a window
+            for each row of the piece
+                expanded = the rows that are new     tile by tile of positions, in registers
+                for each block of channels
+                    output row = epilogue(depthwise(expanded))
 
 The result of the first convolution is so never in memory as a whole: its rows lie in a rolling
-buffer that fits the first or second cache, and none is computed twice. Threads share tiles of
-channels rather than rows, where each would have to compute the rows before its first one again.
-Padding of the first convolution is copied row by row, that of the depthwise one is a guard.
+buffer that fits the first or second cache. A piece starts with the rows that the one before ended
+with, computed once more; in return its inputs stay in the second cache for all channels, and a
+thread works on the rows that it has worked on in the layers before. Padding of the first
+convolution is copied row by row, that of the depthwise one is a guard.
 """
 
 from __future__ import annotations
@@ -75,12 +77,15 @@ def schedule_pair(s: Schedule, pair: Pair, output: Tensor, target: Target) -> No
     of_output = [stage for stage in left if depthwise in computations(stage.op.inputs)]
     _, blocks, _, columns, _ = pair.expanded.extents()
     tile = _decide_tile(columns, blocks, prod(map(extent_of, first.reduce_axis)), target)
+    rolls = _rolls(pair)
 
     out = s[output]
     n, co, y, x, ci = out.op.axis
     co_outer, co_inner = split(out, co, tile.blocks)
+    rows = extent_of(y) if rolls is None else _decide_rows(depthwise, blocks // tile.blocks, target)
+    y_outer, y = split(out, y, rows)
     x_outer, x_inner = split(out, x, decide_depthwise_points(depthwise, target))
-    reorder(out, n, co_outer, y, co_inner, x_outer, x_inner, ci)
+    reorder(out, n, y_outer, co_outer, y, co_inner, x_outer, x_inner, ci)
     out.vectorize(ci)
     unroll(out, x_inner)
     place_epilogue(of_output, out, depthwise)
@@ -88,9 +93,8 @@ def schedule_pair(s: Schedule, pair: Pair, output: Tensor, target: Target) -> No
     reorder_depthwise(taps)
 
     expanded = s[pair.expanded]
-    rolls = _rolls(pair)
     expanded.compute_at(out, y if rolls is not None else co_outer or n)
-    share(out, [n, co_outer], work(first) + work(depthwise))
+    share(out, [n, y_outer, co_outer], work(first) + work(depthwise))
     _schedule_expanded(expanded, conv, pads, tile)
     place_epilogue([stage for stage in left if stage not in of_output], expanded, first)
     for pad in pads:
@@ -127,7 +131,7 @@ def _rolls(pair: Pair) -> bool | None:
 
 
 def _decide_tile(columns: int, blocks: int, reduction: int, target: Target) -> Tile:
-    chosen = choose_pair_tile(columns, blocks, reduction, target)[0]
+    chosen = choose_pair_tile(columns, blocks, reduction, target)
     return Tile(*decide("tile", (chosen.points, chosen.blocks), lambda: [
         (tile.points, tile.blocks) for tile in _tiles(columns, blocks, target)]))
 
@@ -137,24 +141,51 @@ def _tiles(columns: int, blocks: int, target: Target) -> list[Tile]:
     return [tile for tile in fitting_tiles(columns, blocks, target) if blocks % tile.blocks == 0]
 
 
-def choose_pair_tile(columns: int, blocks: int, reduction: int,
-                     target: Target) -> tuple[Tile, float]:
-    """The register tile for rows of so many positions, and the estimated cycles for one row, as
-    they are on average over several numbers of threads that share the tiles of blocks: relative to
-    as many that could share all evenly."""
-
-    def cycles(tile: Tile) -> float:
-        row = total_cycles(tile, columns, blocks, reduction)
-        return row * mean_unevenness(blocks // tile.blocks, target)
-
-    best = min(_tiles(columns, blocks, target), key=cycles)
-    return best, cycles(best)
+def choose_pair_tile(columns: int, blocks: int, reduction: int, target: Target) -> Tile:
+    """The register tile with the fewest estimated cycles for rows of so many positions."""
+    return min(_tiles(columns, blocks, target),
+               key=lambda tile: total_cycles(tile, columns, blocks, reduction))
 
 
-def mean_unevenness(units: int, target: Target) -> float:
-    """How much longer than their share threads take for so many equal units, on average: for one
-    thread, and for several up to the target's cores, or 4 where these are unknown. The last unit
-    may be begun late, by half of one."""
+def _decide_rows(depthwise: Compute, tiles: int, target: Target) -> int:
+    rows = extent_of(depthwise.axis[2])
+    (kernel, _), (stride, _), (dilation, _) = (
+        depthwise.attrs[name] for name in ("kernel", "strides", "dilation"))
+    chosen = choose_piece(rows, (kernel - 1) * dilation + 1 - stride, stride, tiles, target)
+    return int(decide("rows", chosen.rows, lambda: _divisors(rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of the output that are computed together. `again`: what share of the first convolution
+    is computed twice for it. `uneven`: how much longer than their share threads take, on average
+    over several numbers of them."""
+
+    rows: int
+    again: float
+    uneven: float
+
+
+def choose_piece(rows: int, shared: int, stride: int, tiles: int, target: Target) -> Piece:
+    """The rows of a piece, a divisor of all, where neighbouring rows of the output have `shared`
+    rows of the input in common: many pieces keep threads evenly busy, but compute more twice.
+    Threads share tiles of channels where these are more even."""
+
+    def piece(count: int) -> Piece:
+        again = max(shared, 0) * (rows // count - 1) / (rows * stride)
+        uneven = min(_mean_unevenness(pieces, target) for pieces in (rows // count, tiles))
+        return Piece(count, again, uneven)
+
+    return min(map(piece, _divisors(rows)), key=lambda found: (1 + found.again) * found.uneven)
+
+
+def _divisors(rows: int) -> list[int]:
+    return [count for count in range(1, rows + 1) if rows % count == 0]
+
+
+def _mean_unevenness(pieces: int, target: Target) -> float:
+    """For one thread, and for several up to the target's cores, or 4 where these are unknown. The
+    last piece may be begun late, by half of one."""
     most = target.cores if target.cores > 1 else 4
-    several = [(-(-units // count) + 0.5) * count / units for count in THREADS if count <= most]
+    several = [(-(-pieces // count) + 0.5) * count / pieces for count in THREADS if count <= most]
     return (1 + sum(several)) / (1 + len(several))

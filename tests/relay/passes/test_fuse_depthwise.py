@@ -23,6 +23,7 @@ from minitvm.relay.passes import defuse_ops, fuse_depthwise
 from minitvm.relay.text import parse_module, print_module
 from minitvm.relay.verify import verify
 from minitvm.target import Target
+from minitvm.te.recipes.convolution_pair import choose_piece
 from minitvm.testing.compiled import compiled_difference
 from minitvm.transform import PassContext
 
@@ -108,11 +109,17 @@ def test_what_should_gain_becomes_one_kernel():
         assert pairs(optimize(large(), AVX2)) == 0
 
 
-def test_few_channels_stay_with_rows_where_there_are_many_cores():
-    """Threads share channels in a pair: two blocks keep two of them busy."""
-    few = large(shape=(1, 16, 96, 96), filters=16)
-    assert pairs(optimize(few, Target(f"{AVX2} -num-cores=2"))) == 1
-    assert pairs(optimize(few, Target(f"{AVX2} -num-cores=8"))) == 0
+def test_pieces_of_rows_weigh_even_threads_against_rows_computed_twice():
+    two, eight = (Target(f"{AVX2} -num-cores={cores}") for cores in (2, 8))
+    for rows, shared, stride in [(56, 1, 2), (56, 2, 1), (112, 4, 1), (7, 1, 2), (53, 2, 1)]:
+        piece, of_eight = (choose_piece(rows, shared, stride, 1, t) for t in (two, eight))
+        assert rows % piece.rows == 0 and rows % of_eight.rows == 0
+        assert of_eight.rows <= piece.rows and of_eight.uneven >= 1
+        assert piece.again == pytest.approx(shared * (rows // piece.rows - 1) / (rows * stride))
+    assert choose_piece(56, 1, 2, 3, two).rows == 7
+    assert choose_piece(56, 12, 1, 1, two).rows > choose_piece(56, 1, 1, 1, two).rows
+    assert choose_piece(56, -1, 4, 1, two).again == 0
+    assert choose_piece(53, 2, 1, 64, two).rows == 53, "tiles of channels keep threads busy"
 
 
 def test_what_others_read_too_stays_in_memory():
@@ -169,7 +176,7 @@ def test_a_tuner_finds_its_choices_and_a_plan_needs_less_memory():
         (task,) = [task for task in kernel_tasks(optimize(large(), target), target)
                    if task.name.count("conv2d") == 2]
         compiled = minitvm.compile(large(), target=target)
-    assert {knob.name for knob in task.space.knobs} >= {"tile", "points"}
+    assert {knob.name for knob in task.space.knobs} >= {"tile", "points", "rows"}
     for number in range(0, len(task.space), max(1, len(task.space) // 5)):
         task.candidate(number)
     with PassContext(disabled_pass=["FuseDepthwise"]):
@@ -219,7 +226,7 @@ def test_a_pair_computes_what_its_parts_do(case, target):
         assert not compiled_difference(module, {"x": x}, exact=exact, target=target)
 
 
-def test_threads_share_channels():
+def test_threads_share_rows():
     module = large(shape=(1, 16, 20, 20))
     x = np.random.default_rng(0).integers(-3, 4, (1, 16, 20, 20)).astype(np.float32)
     with PassContext(config=ALWAYS):
