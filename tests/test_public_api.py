@@ -23,7 +23,7 @@ NAMES = {
 }  # fmt: skip
 SIGNATURES = {
     "compile": "(model, shapes=None, target=None, opt_level=None, schedules=None, *, name='', "
-               "dump=None, progress=None, export=None, weights='embedded')",
+               "dump=None, progress=None, export=None, weights='embedded', fixed=None)",
     "load": "(path, threads=None, cpus=None, weights=None)",
     "supported_onnx_operators": "()",
     "Target": "(text='llvm')",
