@@ -8,7 +8,7 @@ laid out, so which kernels there are, and how many registers a tile has. A CPU's
 and its cores do not: records made by `-mcpu=x86-64-v3` on a machine with AVX-512 apply on any
 machine with AVX2. No file for a class is no error.
 
-`benchmarks/record_shipped.py` makes the files; none is there yet.
+`benchmarks/record_shipped.py` makes the files.
 """
 
 from __future__ import annotations
