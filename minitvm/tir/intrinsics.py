@@ -45,9 +45,9 @@ def _ldexp(x: Any, n: Any) -> Any:
     return x * power
 
 
-DECAY_LOW = -87.683113
-"""Below it `decay` is zero: -126.5 * log(2). Above, 2**n is a normal number in float32, where n is
-the integer next to x / log(2)."""
+DECAY_LOW = -87.68311309814453
+"""Below it `decay` is zero: the least float32 above -126.5 * log(2), where the result, a subnormal
+number, is 2**n times one of at least 0.7 with a normal 2**n. In machine code it may be the next."""
 
 
 def _decay(x: Any) -> Any:
