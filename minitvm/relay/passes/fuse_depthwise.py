@@ -7,14 +7,13 @@ a whole: only the rows at hand of a few channels are, in a cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from minitvm.errors import OptionError
-from minitvm.origin import Origin, merge, merge_all, origin
+from minitvm.origin import merge, origin
 from minitvm.relay.build import with_fresh_variables
-from minitvm.relay.extract import extract, kernel_name
 from minitvm.relay.ir import (
     Atom,
     Binding,
@@ -30,12 +29,12 @@ from minitvm.relay.ir import (
     use_counts,
     walk_bindings,
 )
+from minitvm.relay.kernels import Kernels
 from minitvm.relay.layout import parse_layout
 from minitvm.relay.op import Op, Pattern
 from minitvm.relay.ops.nn.conv2d import Conv2d
-from minitvm.relay.structural_hash import structural_hash
 from minitvm.target import Target
-from minitvm.te.recipes.convolution_pair import choose_pair_tile, choose_piece
+from minitvm.te.recipes.convolution_pair import choose_pair_tile, choose_piece, shared_rows
 from minitvm.te.recipes.tiles import choose_tile, total_cycles
 from minitvm.transform import PASS_NAMES, Pass, PassContext
 
@@ -176,8 +175,8 @@ def gains(first: _Convolution, depthwise: _Convolution, target: Target) -> bool:
                    for choose in (choose_tile, choose_pair_tile))
     expand, expand_in_tiles = (
         batch * rows * total_cycles(t, columns, blocks, reduction) for t in (alone, tile))
-    kernel, stride = depthwise.filters[2], depthwise.op.strides[0]
-    shared = (kernel - 1) * depthwise.op.dilation[0] + 1 - stride
+    stride = depthwise.op.strides[0]
+    shared = shared_rows(depthwise.filters[2], stride, depthwise.op.dilation[0])
     piece = choose_piece(depthwise.result[2], shared, stride, blocks // tile.blocks, target)
     taps = prod(depthwise.result[:4]) * prod(depthwise.filters[2:4]) / target.fma_per_cycle
     pair = (expand_in_tiles * (1 + piece.again) + taps) * piece.uneven
@@ -188,46 +187,28 @@ def gains(first: _Convolution, depthwise: _Convolution, target: Target) -> bool:
 
 
 @dataclass(slots=True)
-class _Made:
-    """A kernel of two: its function, and the origins of each binding in each use."""
-
-    name: str
-    function: Function
-    origins: list[list[Origin]]
-
-    def finished(self) -> Function:
-        """The function, its bindings with the origins of all uses."""
-        body = self.function.body
-        bindings = tuple(
-            replace(binding, origin=merge_all(origins))
-            for binding, origins in zip(body.bindings, self.origins, strict=True)
-        )
-        return self.function.with_body(Block(bindings, body.result))
-
-
-@dataclass(slots=True)
 class _Fuser:
     """Rewrites blocks. `target` None: without asking what is gained."""
 
     module: Module
     target: Target | None
     known: dict[str, _Convolution | None] = field(default_factory=dict)
-    made: dict[str, _Made] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
     merged_names: set[str] = field(default_factory=set)
+    kernels: Kernels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kernels = Kernels(taken=set(self.module.functions))
 
     def fused(self) -> Module:
         """The module with pairs of calls as one; without the kernels that nothing calls then."""
         functions = self.module.functions
         self.known = {name: _convolution(f) for name, f in functions.items() if f.is_primitive}
-        self.names = set(functions)
         changed = {
             name: function.with_body(self.block(function.body, use_counts(function.body)))
             for name, function in functions.items() if not function.is_primitive
         }
-        if not self.made:
+        if not self.merged_names:
             return self.module
-        kernels = {kernel.name: kernel.finished() for kernel in self.made.values()}
         used = {
             binding.value.callee.name
             for function in changed.values() for binding in walk_bindings(function.body)
@@ -235,7 +216,7 @@ class _Fuser:
         }
         kept = {name: function for name, function in functions.items()
                 if name in used or name not in self.merged_names}
-        return Module({**kept, **changed, **kernels})
+        return Module({**kept, **changed, **self.kernels.finished()})
 
     def block(self, block: Block, counts: Mapping[Var, int]) -> Block:
         """The block with one call for each pair in it and in the blocks nested in it."""
@@ -287,17 +268,8 @@ class _Fuser:
 
     def merged(self, first: Binding, second: Binding) -> Binding:
         """One call of a kernel that computes both."""
-        group = [*self.operators(first), *self.operators(second)]
-        function, arguments = extract(group)
-        key = structural_hash(function)
-        kernel = self.made.get(key)
-        if kernel is None:
-            name = self.new_name(group)
-            kernel = self.made[key] = _Made(name, function, [[] for _ in group])
-        for origins, binding in zip(kernel.origins, group, strict=True):
-            origins.append(binding.origin)
-        callee = GlobalVar(kernel.name, kernel.function.type)
-        return Binding(second.var, Call(callee, arguments), merge(first.origin, second.origin))
+        call = self.kernels.call([*self.operators(first), *self.operators(second)])
+        return replace(call, origin=merge(first.origin, second.origin))
 
     def operators(self, binding: Binding) -> list[Binding]:
         """What a kernel computes, in terms of the arguments of a call and of its variable, each
@@ -314,12 +286,3 @@ class _Fuser:
             for b in body.bindings
         ]
         return [*found[:-1], replace(found[-1], var=binding.var)]
-
-    def new_name(self, group: Sequence[Binding]) -> str:
-        base = name = kernel_name(group)
-        count = 0
-        while name in self.names:
-            count += 1
-            name = f"{base}_{count}"
-        self.names.add(name)
-        return name

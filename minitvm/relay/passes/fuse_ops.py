@@ -14,14 +14,11 @@ its groups become module-level functions with the attribute `primitive`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from minitvm.errors import OptionError
-from minitvm.origin import Origin, merge_all
 from minitvm.relay.build import BlockBuilder, rebuild_function
-from minitvm.relay.extract import extract, kernel_name
 from minitvm.relay.ir import (
     Atom,
     Binding,
@@ -40,12 +37,12 @@ from minitvm.relay.ir import (
     blocks,
     use_counts,
 )
+from minitvm.relay.kernels import Kernels
 from minitvm.relay.op import Op, Pattern
 from minitvm.relay.passes.dead_code_elimination import without_dead_code
 from minitvm.relay.passes.partition import Node, Partition
 from minitvm.relay.pattern.matching import Graph
 from minitvm.relay.pattern.rules import FusionRule, as_rules, rule_groups
-from minitvm.relay.structural_hash import structural_hash
 from minitvm.remarks import remark
 from minitvm.transform import PassContext, make_pass
 
@@ -103,7 +100,7 @@ def fuse(
     rules: Sequence[FusionRule] = (),
 ) -> Module:
     """`fuse_ops` at a level of its own, with at most `max_depth` operators in a kernel."""
-    kernels = _Kernels(taken=set(module.functions))
+    kernels = Kernels(taken=set(module.functions))
     for name, function in module.functions.items():
         if not function.is_primitive:
             direct = rebuild_function(function, _forward)
@@ -196,7 +193,7 @@ def _edge_pattern(pattern: Pattern, value: Value, position: int, result: Var) ->
 class _Fuser:
     """Rewrites blocks in terms of kernels."""
 
-    kernels: _Kernels
+    kernels: Kernels
     level: int
     limit: int
     rules: Sequence[FusionRule] = ()
@@ -284,59 +281,3 @@ def _without_foreign_fields(group: list[Binding]) -> list[Binding]:
         for binding in group
         if not isinstance(binding.value, TupleGetItem) or binding.value.tuple in inside
     ]
-
-
-# --- kernels ------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Kernel:
-    """A kernel being collected: its function, and the origins of each binding in each use."""
-
-    name: str
-    function: Function
-    origins: list[list[Origin]]
-
-    def finished(self) -> Function:
-        """The function, its bindings with the origins of all uses."""
-        body = self.function.body
-        bindings = tuple(
-            Binding(binding.var, binding.value, merge_all(origins))
-            for binding, origins in zip(body.bindings, self.origins, strict=True)
-        )
-        return self.function.with_body(Block(bindings, body.result))
-
-
-@dataclass(slots=True)
-class _Kernels:
-    """The kernels so far, by structural hash, and the names of functions."""
-
-    taken: set[str]
-    by_hash: dict[str, _Kernel] = field(default_factory=dict)
-
-    def call(self, group: list[Binding], attrs: Mapping[str, Any] | None = None) -> Binding:
-        """A call of the kernel that computes a group; made unless an equal one exists."""
-        function, arguments = extract(group, attrs)
-        key = structural_hash(function)
-        kernel = self.by_hash.get(key)
-        if kernel is None:
-            name = self._new_name(group)
-            kernel = self.by_hash[key] = _Kernel(name, function, [[] for _ in group])
-        for origins, binding in zip(kernel.origins, group, strict=True):
-            origins.append(binding.origin)
-        callee = GlobalVar(kernel.name, kernel.function.type)
-        source = merge_all(binding.origin for binding in group)
-        return Binding(group[-1].var, Call(callee, arguments), source)
-
-    def finished(self) -> dict[str, Function]:
-        """The functions by name, in the order of their first use."""
-        return {kernel.name: kernel.finished() for kernel in self.by_hash.values()}
-
-    def _new_name(self, group: list[Binding]) -> str:
-        base = name = kernel_name(group)
-        count = 0
-        while name in self.taken:
-            count += 1
-            name = f"{base}_{count}"
-        self.taken.add(name)
-        return name

@@ -10,8 +10,8 @@
 
 The tile has as many rows as makes both products together the fastest: all its scores are there at
 once, and the second cache holds them where the first can't. For a few thousand keys that costs less
-than rows that are too few for the registers, and about what blocks of keys would cost, each of
-which changes the maximum (Milakov and Gimelshein 2018, Dao et al. 2022).
+than rows that are too few for the registers. Blocks of keys, each of which changes the maximum
+(Milakov and Gimelshein 2018, Dao et al. 2022), would need less memory still.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ FIRST_SHARE, SECOND_SHARE = 2, 4
 it more than one row; those that take more of the first one cost `AWAY_CYCLES`."""
 AWAY_CYCLES = 4
 """Of a vector of scores in the second cache, which is written and read six times in all."""
-SECOND_BYTES = 32
-"""What the second cache gives in a cycle."""
 PREFIX = "attention_"
 
 
@@ -63,7 +61,8 @@ def choose_attention_tile(scores: Extents, mixture: Extents, target: Target) -> 
         packed_bytes = 4 * lanes * extents.blocks * extents.depth
         if packed_bytes <= target.l1_bytes // FIRST_SHARE:
             return cycles, blocks
-        return max(cycles, -(-extents.rows // rows) * packed_bytes / SECOND_BYTES), blocks
+        read = -(-extents.rows // rows) * packed_bytes
+        return max(cycles, read / target.l2_bytes_per_cycle), blocks
 
     choices = {}
     for rows in range(1, max(1, most_rows) + 1):

@@ -124,10 +124,8 @@ def _schedule_expanded(expanded: StageHandle, conv: StageHandle, pads: Sequence[
 def _rolls(pair: Pair) -> bool | None:
     """Whether a row of the output needs rows that the one before needed; None where it may need all
     that there are."""
-    kernel, stride, dilation = (
-        pair.depthwise.attrs[name][0] for name in ("kernel", "strides", "dilation"))
-    span = (kernel - 1) * dilation + 1
-    return None if span >= pair.expanded.extents()[2] else bool(span > stride)
+    shared, stride = _shared_rows(pair.depthwise)
+    return None if shared + stride >= pair.expanded.extents()[2] else shared > 0
 
 
 def _decide_tile(columns: int, blocks: int, reduction: int, target: Target) -> Tile:
@@ -147,11 +145,22 @@ def choose_pair_tile(columns: int, blocks: int, reduction: int, target: Target) 
                key=lambda tile: total_cycles(tile, columns, blocks, reduction))
 
 
-def _decide_rows(depthwise: Compute, tiles: int, target: Target) -> int:
-    rows = extent_of(depthwise.axis[2])
+def _shared_rows(depthwise: Compute) -> tuple[int, int]:
+    """How many rows of the input neighbouring rows of the output have in common (or that lie
+    between them, as a negative number), and the stride."""
     (kernel, _), (stride, _), (dilation, _) = (
         depthwise.attrs[name] for name in ("kernel", "strides", "dilation"))
-    chosen = choose_piece(rows, (kernel - 1) * dilation + 1 - stride, stride, tiles, target)
+    return shared_rows(kernel, stride, dilation), stride
+
+
+def shared_rows(kernel: int, stride: int, dilation: int) -> int:
+    """The same, by the window."""
+    return (kernel - 1) * dilation + 1 - stride
+
+
+def _decide_rows(depthwise: Compute, tiles: int, target: Target) -> int:
+    rows = extent_of(depthwise.axis[2])
+    chosen = choose_piece(rows, *_shared_rows(depthwise), tiles, target)
     return int(decide("rows", chosen.rows, lambda: _divisors(rows)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from minitvm.target import Target
 from minitvm.te.recipes.inline import extent_of
 from minitvm.te.recipes.knobs import decide
@@ -14,11 +16,8 @@ def same_image(op: Compute, output: Tensor) -> bool:
     if output.ndim != 5:
         return False
     batch, blocks, *positions, lanes = (extent_of(axis) for axis in op.axis)
-    points = 1
-    for extent in positions:
-        points *= extent
     n, c, h, w, lane = output.extents()
-    return (batch, blocks, points, lanes) == (n, c, h * w, lane)
+    return (batch, blocks, prod(positions), lanes) == (n, c, h * w, lane)
 
 
 def accumulator(s: Schedule, op: Compute, output: Tensor) -> StageHandle:

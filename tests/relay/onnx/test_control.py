@@ -84,17 +84,21 @@ def agrees(proto: onnx.ModelProto, inputs: dict[str, np.ndarray], compiled: bool
             np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6)
 
 
+def nested(level: int) -> onnx.GraphProto:
+    """Of t: an operator, or a choice between that and one level less."""
+    made = [node("Abs", ["t"], [f"c{level}"])]
+    if level:
+        other = branch([node("Neg", ["t"], [f"d{level}"])], f"d{level}")
+        made = [node("If", ["second"], [f"c{level}"], then_branch=nested(level - 1),
+                     else_branch=other)]
+    return branch(made, f"c{level}")
+
+
 def chosen_at_run_time(shape: tuple[int, ...] = (), depth: int = 1) -> onnx.ModelProto:
     """Two outputs of one of two branches that use outer values; nested branches in one."""
     inner = [node("Mul", ["t", "x"], ["a"]), node("Neg", ["t"], ["b"])]
-    for level in range(depth - 1):
-        deeper = [helper.make_graph([node(operator, ["t"], [f"a{level}"])], "deep", [],
-                                    [onnx.ValueInfoProto(name=f"a{level}")])
-                  for operator in ("Abs", "Neg")]
-        inner += [node("If", ["second"], [f"c{level}"], then_branch=deeper[0],
-                       else_branch=deeper[1])]
-        inner[0] = node("Mul", ["t", f"c{level}"], ["a"])
-    inner.sort(key=lambda made: made.op_type != "If")
+    if depth > 1:
+        inner = [*nested(depth - 1).node, node("Mul", ["t", f"c{depth - 1}"], ["a"]), inner[1]]
     outputs = [onnx.ValueInfoProto(name="a"), onnx.ValueInfoProto(name="b")]
     then = helper.make_graph(inner, "then", [], outputs)
     other = helper.make_graph(
